@@ -4,8 +4,8 @@
 #include <numbers>
 
 #include "absolute/rows.h"
-#include "core/matmul.h"
 #include "core/shape.h"
+#include "kernels/matmul.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/matmul.h"
+#include "kernels/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
 

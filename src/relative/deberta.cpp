@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "posenc/core/error.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
+#include "relative/layers/row_norm.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
-#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "posenc/core/error.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
+#include "relative/layers/row_norm.h"
 #include "relative/lowering.h"
-#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "core/element.h"
-#include "core/matmul.h"
 #include "core/memory_limit.h"
+#include "kernels/matmul.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0::detail {

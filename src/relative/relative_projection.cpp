@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {

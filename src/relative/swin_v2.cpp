@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/matmul.h"
+#include "kernels/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {

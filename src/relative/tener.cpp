@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/matmul.h"
+#include "kernels/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"

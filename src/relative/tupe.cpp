@@ -8,9 +8,9 @@
 #include "posenc/positions/sequence.h"
 #include "posenc/relative/t5.h"
 #include "relative/image_terms.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
+#include "relative/layers/row_norm.h"
 #include "relative/lowering.h"
-#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {

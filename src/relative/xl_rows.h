@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Transformer-XL and its relatives share: sinusoids of distances, projected for each head (relative/linear.h).
+// What Transformer-XL and its relatives share: sinusoids of distances, projected for each head (relative/layers/linear.h).
 #pragma once
 #include <vector>
 
 #include "posenc/relative/scheme.h"
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
 
 namespace posenc::inline v0::detail {
 

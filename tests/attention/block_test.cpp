@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "attention/engine_compare.h"
-#include "attention/lanes.h"
+#include "kernels/attention/lanes.h"
 #include "posenc/core/isa.h"
 #include "posenc/positions/sequence.h"
 #include "support/random.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of schemes against plain loops, over more rows than a block has.
-#include "relative/linear.h"
+#include "relative/layers/linear.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "posenc/core/philox.h"
-#include "relative/row_norm.h"
+#include "relative/layers/row_norm.h"
 
 namespace posenc::inline v0::detail {
 namespace {

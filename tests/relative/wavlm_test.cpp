@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "core/matmul.h"
+#include "kernels/matmul.h"
 #include "posenc/attention/plan.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/relative/wavlm.h"

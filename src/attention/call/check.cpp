@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole call: tensors, numbers, stages, regions; masks and terms are in files of their own.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call/check_overlap.h"
+#include "attention/call/check_parts.h"
+#include "core/extent.h"
+#include "core/known_enum.h"
+#include "core/shape.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0 {
+namespace detail {
+namespace {
+
+void check_heads(const ConstHeads& h, const ConstHeads& q, const std::string& what) {
+  if (!is_float(h.dtype) || h.dtype != q.dtype)
+    refuse(kAttention, what + " must have the dtype of q", dtype_name(h.dtype));
+  check_extent(kAttention, what, h);
+  if (h.data == nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0 && h.dim > 0)
+    refuse(kAttention, what + " must not be null when there are elements");
+}
+
+void check_same(Index got, Index want, const std::string& rule) {
+  if (got != want) refuse(kAttention, rule + ", " + std::to_string(want), got);
+}
+
+void check_result(const AttentionArgs& a, const AttentionResult& r) {
+  check_heads(r.out, a.q, "out");
+  check_same(r.out.batch, a.q.batch, "out must have the batch of q");
+  check_same(r.out.heads, a.q.heads, "out must have the heads of q");
+  check_same(r.out.tokens, a.q.tokens, "out must have the tokens of q");
+  check_same(r.out.dim, a.v.dim, "out must have the head size of v");
+  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, "log_sum_exp");
+}
+
+void check_numbers(const AttentionArgs& a, const CallSizes& s) {
+  if (!a.scale) refuse(kAttention, "scale must be given: attend has no default");
+  if (!std::isfinite(*a.scale)) refuse(kAttention, "scale must be finite", *a.scale);
+  if (!std::isfinite(a.softcap) || a.softcap < 0)
+    refuse(kAttention, "softcap must be finite and not negative", a.softcap);
+  if (a.softcap_after_terms && a.softcap == 0)
+    refuse(kAttention, "softcap_after_terms needs a softcap", a.softcap);
+  if (a.dropout != 0)
+    refuse(kAttention, "dropout of probabilities is refused, must be 0", a.dropout);
+  check_known(kAttention, "normalisation", a.normalisation);
+  if (!a.sink.empty() && a.normalisation != Normalisation::softmax)
+    refuse(kAttention, "sink needs the normalisation softmax", enum_text(a.normalisation));
+  check_real(a.sink, {s.heads}, "sink");
+  check_real(a.head_scale, {one_or(s.batch), s.heads}, "head_scale");
+  check_real(a.query_factor, {one_or(s.batch), s.queries}, "query_factor");
+  check_real(a.mix_before, {s.heads, s.heads}, "mix_before");
+  check_real(a.mix_after, {s.heads, s.heads}, "mix_after");
+}
+
+void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
+  check_known(kAttention, "the kind of a stage", g.kind);
+  const std::string what = "stage " + std::string(enum_text(g.kind)) + " ";
+  const bool weighted = g.kind == StageKind::add || g.kind == StageKind::rms;
+  if (!weighted && (!g.q.empty() || !g.k.empty()))
+    refuse(kAttention, what + "must not have arrays of q or k");
+  if (g.kind == StageKind::add && g.q.empty() && g.k.empty())
+    refuse(kAttention, what + "must have a bias of q or of k");
+  check_real(g.q, {divisor_of(s.heads), s.dim}, what + "array of q");
+  check_real(g.k, {divisor_of(s.key_heads), s.dim}, what + "array of k");
+  if (!std::isfinite(g.epsilon) || g.epsilon < 0)
+    refuse(kAttention, what + "epsilon must be finite and not negative", g.epsilon);
+  const bool rotates = g.kind == StageKind::rotate;
+  if (rotates != (g.rotary != nullptr))
+    refuse(kAttention, what + (rotates ? "needs a rotary spec" : "must not have a rotary spec"));
+  if (g.value && !rotates) refuse(kAttention, what + "must not name the value");
+  if (g.value && s.value_dim != s.dim)
+    refuse(kAttention, what + "of v needs the head size of q, " + std::to_string(s.dim),
+           s.value_dim);
+  if (rotates) needs_axis(a, 0, what);
+}
+
+void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
+  const auto given = [&](const ConstHeads& x, Index rows, Index tokens) {
+    return x.batch == rows && x.tokens == tokens && x.dim == s.dim && x.dtype == a.q.dtype &&
+           (x.data != nullptr || rows == 0 || tokens == 0);
+  };
+  check_extent(kAttention, "q of a region", r.qk.q);
+  check_extent(kAttention, "k of a region", r.qk.k);
+  if (!given(r.qk.q, s.batch, s.queries) || r.qk.q.heads != s.heads)
+    refuse_shape(kAttention, "q of a region must be like that of the call", shape_text(r.qk.q));
+  if (!given(r.qk.k, s.key_rows, s.keys) || !fits(r.qk.k.heads, divisor_of(s.heads)))
+    refuse_shape(kAttention, "k of a region must be like that of the call", shape_text(r.qk.k));
+  if (r.chunk < 1) refuse(kAttention, "the chunk of a region must be positive", r.chunk);
+  if (r.low > r.high) refuse(kAttention, "low of a region must not be above high", r.low);
+  needs_axis(a, r.axis, "a region");
+}
+
+}  // namespace
+
+void check_tensors(const AttentionArgs& a) {
+  const ConstHeads &q = a.q, &k = a.k, &v = a.v;
+  check_heads(q, q, "q");
+  check_heads(k, q, "k");
+  check_heads(v, q, "v");
+  if (a.block_table.empty()) check_same(k.batch, q.batch, "k must have the batch of q");
+  if (q.heads < 1 || q.dim < 1)
+    refuse(kAttention, "q must have heads and channels", std::min(q.heads, q.dim));
+  check_same(k.dim, q.dim, "k must have the head size of q");
+  if (k.heads < 1 || q.heads % k.heads != 0)
+    refuse(kAttention,
+           "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
+           k.heads);
+  check_same(v.batch, k.batch, "v must have the batch of k");
+  check_same(v.heads, k.heads, "v must have the heads of k");
+  check_same(v.tokens, k.tokens, "v must have the tokens of k");
+  check_integer(a.block_table, {kAny, kAny}, "block_table");
+  if (const Index keys = CallSizes(a).keys; keys > kMostSize)
+    refuse_shape(kAttention, "block_table must hold at most 2^40 keys a row", a.block_table);
+}
+
+void check_positions(const Positions& p, Index rows, Index tokens, const std::string& what) {
+  if (p.data == nullptr && p.count == 0) return;
+  if (p.count != tokens)
+    refuse(kAttention, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
+           p.count);
+  check_positions_view(kAttention, what, p);
+  if (p.batch == 1 || p.batch == rows) return;
+  const std::string batch = rows == 1 ? "1" : "1 or " + std::to_string(rows);
+  refuse(kAttention,
+         what + " must have " + batch + (rows == 1 ? " row" : " rows") +
+             ", one for each batch entry; several axes are [axes, " + batch + ", " +
+             std::to_string(tokens) + "]",
+         p.batch);
+}
+
+namespace {
+
+void check_call(const AttentionArgs& a) {
+  check_tensors(a);
+  const CallSizes s(a);
+  check_numbers(a, s);
+  check_positions(a.query_positions, s.batch, s.queries, "query_positions");
+  check_positions(a.key_positions, s.key_rows, s.keys, "key_positions");
+  check_mask(a, s);
+  for (const Stage& g : a.prepare) check_stage(a, s, g);
+  for (const ScoreRegion& r : a.regions) check_region(a, s, r);
+  for (std::size_t i = 0; i < a.terms.size(); ++i) check_term(a, s, i);
+}
+
+}  // namespace
+}  // namespace detail
+
+void check_attention(const AttentionArgs& a, const AttentionResult& r) {
+  detail::check_call(a);
+  detail::check_result(a, r);
+  detail::check_overlap(a, r);
+}
+
+namespace detail {
+
+void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const std::string& what) {
+  const ConstHeads& o = r.out;
+  if (!is_float(o.dtype))
+    refuse(kAttention, what + " must be of a float type", dtype_name(o.dtype));
+  if (o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads || o.dim != a.v.dim ||
+      (o.data == nullptr && a.q.batch > 0 && a.q.tokens > 0 && a.v.dim > 0))
+    refuse_shape(kAttention, what + " must have the shape of the output", shape_text(o));
+  check_extent(kAttention, what, o);
+  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, what + " log_sum_exp");
+}
+
+void check_log_sum_exp(const ConstTensorView& l, Index batch, Index heads, Index queries,
+                       const std::string& what) {
+  if (l.empty()) return;
+  if (l.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  if (l.dtype != DType::f64 && l.dtype != DType::f32)
+    refuse(kAttention, what + " must be f64 or f32", dtype_name(l.dtype));
+  if (l.rank != 3 || l.shape[0] != batch || l.shape[1] != heads || l.shape[2] != queries)
+    refuse_shape(kAttention,
+                 what + " must be [batch, heads, queries], " + sizes_text({batch, heads, queries}),
+                 l);
+  check_extent(kAttention, what, l);
+}
+
+namespace {
+
+void check_type(DType t, const std::string& what) {
+  if (t != DType::f64 && t != DType::f32)
+    refuse(kAttention, "gradient of " + what + " must be f64 or f32", dtype_name(t));
+}
+
+void check_like(const ConstHeads& g, const ConstHeads& x, const std::string& what) {
+  if (g.data == nullptr) return;
+  if (x.data == nullptr && x.dim == 0)
+    refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
+  if (g.batch != x.batch || g.tokens != x.tokens || g.heads != x.heads || g.dim != x.dim)
+    refuse_shape(kAttention, "gradient of " + what + " must have its shape, " + shape_text(x),
+                 shape_text(g));
+  check_type(g.dtype, what);
+  check_extent(kAttention, "gradient of " + what, g);
+}
+
+void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::string& what) {
+  if (g.empty()) return;
+  if (x.empty())
+    refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
+  bool same = g.rank == x.rank;
+  for (std::int32_t i = 0; same && i < g.rank; ++i)
+    same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
+  if (!same) refuse_shape(kAttention, "gradient of " + what + " must have its shape", g);
+  check_type(g.dtype, what);
+  if (g.device != Device::cpu)
+    refuse(kAttention, "gradient of " + what + " must be in the CPU's memory");
+  check_extent(kAttention, "gradient of " + what, g);
+}
+
+void check_count(std::size_t got, std::size_t want, const std::string& what) {
+  if (got != 0 && got != want)
+    refuse(kAttention, "there must be a gradient for each " + what + ", or none",
+           static_cast<Index>(got));
+}
+
+void check_term_gradient(const TermGradient& g, const Term& t) {
+  const std::string what = "a term " + std::string(enum_text(t.kind)) + " ";
+  check_like(g.table, t.table, what + "table");
+  check_like(g.query, t.query.given, what + "query");
+  check_like(g.key, t.key.given, what + "key");
+  check_like(g.mlp.in, t.mlp.in, what + "mlp in");
+  check_like(g.mlp.in_bias, t.mlp.in_bias, what + "mlp in_bias");
+  check_like(g.mlp.out, t.mlp.out, what + "mlp out");
+  check_like(g.mlp.out_bias, t.mlp.out_bias, what + "mlp out_bias");
+}
+
+}  // namespace
+}  // namespace detail
+
+void check_attention(const AttentionArgs& a, const AttentionGradients& g) {
+  using namespace detail;
+  check_call(a);
+  check_like(g.q, a.q, "q");
+  check_like(g.k, a.k, "k");
+  check_like(g.v, a.v, "v");
+  check_like(g.sink, a.sink, "sink");
+  check_like(g.head_scale, a.head_scale, "head_scale");
+  check_like(g.query_factor, a.query_factor, "query_factor");
+  check_like(g.bias, a.mask.bias, "bias");
+  check_like(g.mix_before, a.mix_before, "mix_before");
+  check_like(g.mix_after, a.mix_after, "mix_after");
+  check_count(g.prepare.size(), a.prepare.size(), "stage");
+  for (std::size_t i = 0; i < g.prepare.size(); ++i) {
+    check_like(g.prepare[i].q, a.prepare[i].q, "a stage's array of q");
+    check_like(g.prepare[i].k, a.prepare[i].k, "a stage's array of k");
+  }
+  check_count(g.regions.size(), a.regions.size(), "region");
+  for (std::size_t i = 0; i < g.regions.size(); ++i) {
+    check_like(g.regions[i].q, a.regions[i].qk.q, "q of a region");
+    check_like(g.regions[i].k, a.regions[i].qk.k, "k of a region");
+  }
+  check_count(g.terms.size(), a.terms.size(), "term");
+  for (std::size_t i = 0; i < g.terms.size(); ++i) check_term_gradient(g.terms[i], a.terms[i]);
+  check_overlap(a, g);
+}
+
+}  // namespace posenc::v0

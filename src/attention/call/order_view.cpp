@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/call/order_view.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace posenc::inline v0::detail {
+namespace {
+
+std::vector<Index> orders_of(const ConstTensorView& v) {
+  std::vector<Index> x;
+  for (Index b = 0; b < v.shape[0]; ++b)
+    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(whole_number(v, b, t));
+  return x;
+}
+
+}  // namespace
+
+OrderView::OrderView(const AttentionArgs& a)
+    : args(a),
+      Tq(a.q.tokens),
+      Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens) {
+  const Mask& m = args.mask;
+  if (!m.query_order.empty()) {
+    query_orders = orders_of(m.query_order);
+    key_orders = orders_of(m.key_order);
+    query_order_rows = m.query_order.shape[0];
+    key_order_rows = m.key_order.shape[0];
+    keys_by_order.resize(key_orders.size());
+    for (Index r = 0; Tk > 0 && r < key_order_rows; ++r) {
+      const auto first = keys_by_order.begin() + r * Tk;
+      std::iota(first, first + Tk, Index{0});
+      std::stable_sort(first, first + Tk, [&](Index x, Index y) {
+        return key_orders[static_cast<std::size_t>(r * Tk + x)] <
+               key_orders[static_cast<std::size_t>(r * Tk + y)];
+      });
+    }
+  }
+  for (Index s = 0; !m.query_cu_seqlens.empty() && s + 1 < m.query_cu_seqlens.shape[0]; ++s)
+    sequence.insert(sequence.end(),
+                    static_cast<std::size_t>(whole_number(m.query_cu_seqlens, s + 1) -
+                                             whole_number(m.query_cu_seqlens, s)),
+                    s);
+}
+
+QueryPlace OrderView::place(Index b, Index i) const noexcept {
+  const Mask& m = args.mask;
+  if (!query_orders.empty())
+    return {b, 0, Tk,
+            query_orders[static_cast<std::size_t>((query_order_rows == 1 ? 0 : b) * Tq + i)]};
+  const auto offset = [&](Index row) {
+    return m.query_offset + (m.query_offsets.empty() ? 0 : whole_number(m.query_offsets, row));
+  };
+  if (m.query_cu_seqlens.empty()) return {b, 0, Tk, offset(b) + i};
+  const Index s = sequence[static_cast<std::size_t>(i)];
+  const Index from = whole_number(m.query_cu_seqlens, s);
+  const Index to = whole_number(m.query_cu_seqlens, s + 1);
+  QueryPlace p{b, 0, Tk, i - from - (to - from) + offset(s)};
+  if (m.key_cu_seqlens.empty()) {  // paged: the row of pages is the sequence
+    p.row = s;
+    p.order += whole_number(m.key_length, s);
+    return p;
+  }
+  p.begin = whole_number(m.key_cu_seqlens, s);
+  p.end = whole_number(m.key_cu_seqlens, s + 1);
+  p.order += p.end - p.begin;
+  return p;
+}
+
+bool OrderView::is_padding(const QueryPlace& p, Index j) const noexcept {
+  const Mask& m = args.mask;
+  return (!m.key_length.empty() && j >= whole_number(m.key_length, p.row)) ||
+         (!m.key_visible.empty() && whole_number(m.key_visible, p.row, j) == 0);
+}
+
+Index OrderView::key_at_own_order(const QueryPlace& p) const noexcept {
+  if (key_orders.empty()) return p.order >= 0 && p.order < p.end - p.begin ? p.begin + p.order : -1;
+  for (Index j = 0; j < Tk; ++j)
+    if (key_order(p, j) == p.order) return j;
+  return -1;
+}
+
+Index OrderView::own_key(const QueryPlace& p) const noexcept {
+  if (key_orders.empty()) {
+    const Index j = key_at_own_order(p);
+    return j >= 0 && is_padding(p, j) ? -1 : j;
+  }
+  for (Index j = 0; j < Tk; ++j)
+    if (key_order(p, j) == p.order && !is_padding(p, j)) return j;
+  return -1;
+}
+
+}  // namespace posenc::v0::detail

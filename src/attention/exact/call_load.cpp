@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays of a call, of any strides and float type, as dense doubles.
+#include <algorithm>
+#include <optional>
+
+#include "attention/exact/gradient_sums.h"
+#include "core/element.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Offset of one entry; an axis of one entry serves all.
+Index entry_offset(const ConstTensorView& v, std::array<Index, 4> at) noexcept {
+  Index offset = 0;
+  for (std::size_t n = 0; n < static_cast<std::size_t>(v.rank); ++n)
+    offset += v.shape[n] == 1 ? 0 : at[n] * v.stride[n];
+  return offset;
+}
+
+Numbers dense_numbers(const ConstTensorView& v) {
+  Numbers x;
+  if (v.empty()) return x;
+  std::array<Index, 4> n{1, 1, 1, 1};
+  for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a) n[a] = v.shape[a];
+  x.reserve(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3]));
+  for (Index a = 0; a < n[0]; ++a)
+    for (Index b = 0; b < n[1]; ++b)
+      for (Index c = 0; c < n[2]; ++c)
+        for (Index d = 0; d < n[3]; ++d) x.push_back(number(v, a, b, c, d));
+  return x;
+}
+
+DenseTable dense_table(const ConstTensorView& v) {
+  if (v.empty()) return {};
+  return {dense_numbers(v), v.shape[0], v.shape[1], v.shape[2], v.shape[3]};
+}
+
+DenseFactor dense_factor(const ConstHeads& h, bool tiles) {
+  if (h.data == nullptr) return {};
+  DenseFactor f{by_heads(h), {}, h.batch, h.heads, h.tokens, h.dim};
+  if (!tiles || h.tokens == 1) return f;
+  const Index size = tiles_size(h.tokens, h.dim), slabs = h.batch * h.heads;
+  f.tiles.resize(static_cast<std::size_t>(size * slabs));
+  for (Index s = 0; s < slabs; ++s)
+    make_tiles(f.x.data() + s * h.tokens * h.dim, h.tokens, h.dim, f.tiles.data() + s * size);
+  return f;
+}
+
+DenseMlp dense_mlp(const Mlp& m) {
+  if (m.in.empty()) return {};
+  DenseMlp d{dense_numbers(m.in), dense_numbers(m.in_bias), dense_numbers(m.out),
+             dense_numbers(m.out_bias)};
+  d.units = m.in.shape[0];
+  d.channels = m.in.shape[1];
+  d.kernel = m.in.shape[2];
+  d.out_groups = m.out.shape[0];
+  d.bias_groups = m.out_bias.shape[0];
+  d.slope = m.slope;
+  return d;
+}
+
+// Of all pairs on an axis with consecutive keys: the smallest and largest distance. Few enough of
+// them to be worth a band, else nothing.
+struct Distances {
+  Index low = 0, high = 0;
+};
+std::optional<Distances> band_distances(const CallView& c, std::int32_t number) {
+  if (c.Tq == 0 || c.Tk == 0) return {};
+  const AxisView& axis = c.axes[static_cast<std::size_t>(number)];
+  if (!axis.consecutive || axis.query_whole.empty() || axis.key_whole.empty()) return {};
+  const auto [q_low, q_high] =
+      std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
+  const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());
+  Distances d;
+  Index span = 0;
+  if (__builtin_sub_overflow(*q_low, *k_high, &d.low) ||
+      __builtin_sub_overflow(*q_high, *k_low, &d.high) ||
+      __builtin_sub_overflow(d.high, d.low, &span) || span > 8 * (c.Tq + c.Tk) + 64)
+    return {};
+  return d;
+}
+
+// One line and nothing else picks the row.
+const IndexLine* only_line(const Term& t) {
+  const IndexLine* only = nullptr;
+  for (const IndexLine& line : t.lines) {
+    if (line.row == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = &line;
+  }
+  return t.pair.row == nullptr ? only : nullptr;
+}
+
+void band_of_line(TermView& view, const IndexLine& line) {
+  for (Index n = 0; n < view.band_size; ++n)
+    view.band.push_back(row_of(line, static_cast<double>(view.band_high - n)));
+  const Term& t = *view.term;
+  if (t.kind != TermKind::product || t.query.present() || t.key.present()) return;
+  for (Index slab = 0; slab < view.table.batch * view.table.groups; ++slab)
+    for (const std::int32_t row : view.band)
+      view.values.push_back(
+          row < 0 ? 0
+                  : t.scale * view.table.x[static_cast<std::size_t>(slab * view.table.rows + row)]);
+}
+
+void band_of_linear(TermView& view) {
+  for (Index n = 0; n < view.band_size; ++n) {
+    const auto delta = static_cast<double>(view.band_high - n);
+    view.ahead.push_back(std::max(delta, 0.0));
+    view.behind.push_back(std::max(-delta, 0.0));
+  }
+  const double scale = view.term->scale;
+  for (std::size_t slab = 0; slab < view.table.x.size(); slab += 2)
+    for (Index n = 0; n < view.band_size; ++n) {
+      const auto delta = static_cast<double>(view.band_high - n);
+      view.values.push_back(
+          scale * (delta > 0 ? view.table.x[slab] * delta : view.table.x[slab + 1] * -delta));
+    }
+}
+
+void make_band(const CallView& c, TermView& view) {
+  const Term& t = *view.term;
+  const bool linear = t.kind == TermKind::linear;
+  const IndexLine* line = linear ? nullptr : only_line(t);
+  if (!linear && line == nullptr) return;
+  view.band_axis = linear ? t.axis : line->axis;
+  const std::optional<Distances> d = band_distances(c, view.band_axis);
+  if (!d) return;
+  view.band_high = d->high;
+  view.band_size = d->high - d->low + 1;
+  if (linear)
+    band_of_linear(view);
+  else
+    band_of_line(view, *line);
+}
+
+}  // namespace
+
+double number(const ConstTensorView& v, Index a, Index b, Index c, Index d) noexcept {
+  return float_element(v.data, v.dtype, entry_offset(v, {a, b, c, d}));
+}
+Index whole_number(const ConstTensorView& v, Index a, Index b) noexcept {
+  return integer_element(v.data, v.dtype, entry_offset(v, {a, b, 0, 0}));
+}
+
+Numbers by_heads(const ConstHeads& h) {
+  Numbers x;
+  const Index n = h.batch * h.heads * h.tokens * h.dim;
+  x.reserve(static_cast<std::size_t>(n));
+  for (Index b = 0; n > 0 && b < h.batch; ++b)
+    for (Index g = 0; g < h.heads; ++g)
+      for (Index t = 0; t < h.tokens; ++t) {
+        const Index at = b * h.batch_stride + g * h.head_stride + t * h.token_stride;
+        if (h.dtype == DType::f64 && h.dim_stride == 1) {
+          const double* from = static_cast<const double*>(h.data) + at;
+          x.insert(x.end(), from, from + h.dim);
+          continue;
+        }
+        for (Index d = 0; d < h.dim; ++d)
+          x.push_back(float_element(h.data, h.dtype, at + d * h.dim_stride));
+      }
+  return x;
+}
+
+void load_keys(CallView& c) {
+  const AttentionArgs& a = c.args;
+  if (a.block_table.empty()) {
+    c.k = by_heads(a.k);
+    c.v = by_heads(a.v);
+    return;
+  }
+  // Slots behind the last key of a row stay 0: their pages are not read.
+  c.k.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.D), 0.0);
+  c.v.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.V), 0.0);
+  const auto copy = [&](const ConstHeads& from, Index r, Index j, Numbers& to) {
+    const Index page = whole_number(a.block_table, r, j / a.k.tokens);
+    for (Index g = 0; g < c.G; ++g)
+      for (Index d = 0; d < from.dim; ++d)
+        to[static_cast<std::size_t>(((r * c.G + g) * c.Tk + j) * from.dim + d)] =
+            float_element(from.data, from.dtype,
+                          page * from.batch_stride + j % a.k.tokens * from.token_stride +
+                              g * from.head_stride + d * from.dim_stride);
+  };
+  for (Index r = 0; r < c.R; ++r)
+    for (Index j = 0, n = whole_number(a.mask.key_length, r); j < n; ++j) {
+      copy(a.k, r, j, c.k);
+      copy(a.v, r, j, c.v);
+    }
+}
+
+TermView view_of(const CallView& c, const Term& t) {
+  TermView v;
+  v.term = &t;
+  v.table = dense_table(t.table);
+  v.query = dense_factor(t.query.given, false);
+  v.key = dense_factor(t.key.given, t.query.present());
+  v.mlp = dense_mlp(t.mlp);
+  make_band(c, v);
+  return v;
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The call forward: rows are independent of each other.
+#include "attention/exact/forward_rows.h"
+#include "attention/exact/row_blocks.h"
+#include "core/element.h"
+#include "core/extent.h"
+#include "core/parallel.h"
+#include "posenc/attention/attend.h"
+
+namespace posenc::inline v0 {
+namespace detail {
+
+void fill_rows(const CallView& c, Index first, Index count, RowWork& w) noexcept {
+  fill_scores(c, first, count, w);
+  each_head(w, [&](HeadRow& r) { fill_weights(c, r); });
+  if (c.mix_after.empty()) return;
+  each_head(w, [&](HeadRow& r) {  // P'_h = sum_g mix[h, g] P_g
+    each_key(w.read_runs, [&](Index j) { r.mixed[j] = 0; });
+    for (const HeadRow& g : w.heads) {
+      const double m = c.mix_after[static_cast<std::size_t>(r.h * c.H + g.h)];
+      each_key(w.read_runs, [&](Index j) { r.mixed[j] += m * g.p[j]; });
+    }
+  });
+}
+
+std::vector<RowWork> row_works(const CallView& c, RowsFor what, Index count) {
+  std::vector<RowWork> works;
+  works.reserve(static_cast<std::size_t>(count));
+  for (Index n = 0; n < count; ++n) works.emplace_back(c, what);
+  return works;
+}
+
+Index most_tasks(const CallView& c) noexcept {
+  return saturated_product({c.B, c.H, c.Tq, std::max<Index>(1, c.Tk), c.D}) / kValuesPerTask;
+}
+
+namespace {
+
+void fill_outputs(const CallView& c, RowWork& w) noexcept {
+  each_block(c, w, [&](RowBlock rows, Index slab) {
+    for (HeadRow& r : rows) std::fill(r.out, r.out + c.V, 0.0);
+    block_add_weighted(c.lanes, rows, &HeadRow::out, &HeadRow::mixed,
+                       c.v.data() + slab * c.Tk * c.V, c.V,
+                       [&](const HeadRow& r) { return value_runs(c, w, r); });
+  });
+}
+
+// What comes to the output beside the values.
+void add_to_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
+  for (const TermView& t : c.terms)
+    if (t.term->kind == TermKind::value_rows) add_value_rows(c, t, r, w, r.out);
+  if (c.args.normalisation != Normalisation::stick_breaking_own) return;
+  const double* v = c.v.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.V;
+  if (const Index own = c.own_key(r.place); own >= 0)
+    add_scaled(r.out, r.remainder, v + own * c.V, c.V);
+}
+
+void put_output(const HeadRow& r, const AttentionResult& result) noexcept {
+  const Heads& o = result.out;
+  const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
+  for (Index d = 0; d < o.dim; ++d) put_element(o.data, o.dtype, at + d * o.dim_stride, r.out[d]);
+  const TensorView& l = result.log_sum_exp;
+  if (!l.empty())
+    put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
+                r.log_sum_exp);
+}
+
+}  // namespace
+}  // namespace detail
+
+void attend(const AttentionArgs& a, const AttentionResult& result, const Executor& executor) {
+  using namespace detail;
+  check_attention(a, result);
+  check_attention_indices(a);
+  const CallView c(a, false, executor);
+  each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept {
+    fill_outputs(c, w);
+    each_head(w, [&](HeadRow& r) {
+      add_to_output(c, r, w);
+      put_output(r, result);
+    });
+  });
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a call, forward, split over an executor.
+#pragma once
+#include <atomic>
+
+#include "attention/exact/row.h"
+#include "core/parallel.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+
+// Scores, weights and mixed weights of rows [first, first + count), at most rows_at_once.
+void fill_rows(const CallView&, Index first, Index count, RowWork&) noexcept;
+std::vector<RowWork> row_works(const CallView&, RowsFor, Index count);
+Index most_tasks(const CallView&) noexcept;
+
+// Throws Cancelled when the executor ended it. piece(n, task) for n of [0, count), by whichever task is free: later rows of a causal mask are
+// longer. A piece must not depend on who does it.
+template <class F>
+void each_piece(const Executor& executor, Index count, Index most, const F& piece) {
+  std::atomic<Index> next{0};
+  parallel_for(executor, count, most, [&](Index, Index, Index task) noexcept {
+    for (Index n = next++; n < count && !is_cancelled(executor); n = next++) piece(n, task);
+  });
+  if (is_cancelled(executor)) throw Cancelled("attention");
+}
+
+// done(work) with every row filled, on any thread.
+template <class F>
+void each_row_of(const CallView& c, const Executor& executor, RowsFor what, const F& done) {
+  const Index rows = row_count(c), most = most_tasks(c), at_once = rows_at_once(c);
+  const Index each = 8 * at_once, count = block_count(rows, each);
+  std::vector<RowWork> works = row_works(c, what, task_count(executor, count, most));
+  each_piece(executor, count, most, [&](Index n, Index task) noexcept {
+    RowWork& w = works[static_cast<std::size_t>(task)];
+    const Index end = std::min(rows, (n + 1) * each);
+    for (Index first = n * each; first < end && !is_cancelled(executor); first += at_once) {
+      fill_rows(c, first, std::min(at_once, end - first), w);
+      done(w);
+    }
+  });
+}
+
+}  // namespace posenc::v0::detail

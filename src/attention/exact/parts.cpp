@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/exact/parts.h"
+
+#include "attention/exact/row.h"
+
+namespace posenc::inline v0::detail {
+
+Parts::Parts(const CallView& c, const AttentionGradients& g, Index shared) {
+  const TensorView& bias = g.bias;
+  const bool shared_batch = !bias.empty() && (bias.rank == 2 || bias.shape[0] == 1);
+  const bool shared_heads = !bias.empty() && (bias.rank == 2 || bias.shape[1] % c.G != 0);
+  batches = shared_batch ? std::min<Index>(1, c.B) : c.B;
+  groups = c.all_heads || shared_heads ? 1 : c.G;
+  if (row_count(c) == 0) batches = 0;
+  const Index wholes = batches * groups;
+  if (wholes == 0) return;
+  repeats = c.B / batches;
+  rows_of_group = row_count(c) / (c.B * groups);
+  if (wholes < kWantedParts && bias.empty()) {
+    const Index k_and_v = std::max<Index>(1, static_cast<Index>(c.k.size() + c.v.size()));
+    cuts = std::min({(kWantedParts + wholes - 1) / wholes, rows_of_group / kRowsOfCut,
+                     std::max<Index>(4, 1 + kCutDoubles / k_and_v)});
+    cuts = std::max<Index>(1, cuts);
+  }
+  const Index affordable = std::max(kWantedParts, kSliceDoubles / std::max<Index>(1, shared));
+  slices = std::min({count(), kMostSlices, affordable});
+}
+
+}  // namespace posenc::v0::detail

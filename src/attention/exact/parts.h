@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the rows of a call are cut for the backward pass, by the shape alone: whoever does a part,
+// the sums are the same.
+#pragma once
+#include "attention/exact/gradient_sums.h"
+
+namespace posenc::inline v0::detail {
+
+// A part is a range of rows of one batch entry and key head; less is apart where heads are mixed or
+// the gradient of a dense bias is summed over them. Few of them are cut further, into `cuts` ranges
+// of rows, which then have sums of k and v of their own. Parts one after the other make slices,
+// which have sums of their own of what all share (tables, factors, networks).
+//
+// Memory in doubles, with K those of k and v and S those of all that is shared:
+//   cuts K: K, and at most as much again as kCutDoubles or 3 K, whichever is more
+//   slices S: at most kSliceDoubles or kWantedParts S, whichever is more
+struct Parts {
+  static constexpr Index kWantedParts = 16, kMostSlices = 256;
+  static constexpr Index kRowsOfCut = 256;  // at least: beside them a sum of k and v costs little
+  static constexpr Index kCutDoubles = Index{1} << 23, kSliceDoubles = Index{1} << 21;
+
+  // shared: S.
+  Parts(const CallView&, const AttentionGradients&, Index shared);
+
+  Index batches, groups, cuts = 1, slices = 0;
+  Index repeats = 0;        // batch entries of a part
+  Index rows_of_group = 0;  // of one of them
+
+  Index count() const noexcept { return batches * groups * cuts; }
+  // Slice n has parts [first_of(n), first_of(n + 1)).
+  Index first_of(Index n) const noexcept { return count() * n / slices; }
+  // Of batch entry n of the part's own.
+  Run rows(Index part, Index n) const noexcept {
+    const Index whole = part / cuts, cut = part % cuts, b = whole / groups * repeats + n;
+    const Index at = (b * groups + whole % groups) * rows_of_group;
+    return {at + rows_of_group * cut / cuts, at + rows_of_group * (cut + 1) / cuts};
+  }
+};
+
+}  // namespace posenc::v0::detail

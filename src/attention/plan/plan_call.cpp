@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/plan/plan_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/call/check_parts.h"
+#include "attention/call/order_view.h"
+#include "core/extent.h"
+#include "core/shape.h"
+#include "posenc/attention/order.h"
+#include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+const ConstHeads& call_tensor(const AttentionArgs& a, std::string_view name) {
+  return name == "q" ? a.q : name == "k" ? a.k : a.v;
+}
+
+Index wanted_size(Index size, const CallData& c) {
+  return size == kQueries ? c.queries : size == kKeys ? c.keys : size;
+}
+
+// An input against its shape; a batch axis may be 1.
+void check_input(const Input& input, const std::string& name, const ConstTensorView& v,
+                 const CallData& call) {
+  if (v.empty() && input.optional) return;
+  if (v.device != Device::cpu) refuse(kPlan, name + " must be in the CPU's memory");
+  check_extent(kPlan, name, v);
+  bool fits = v.rank == static_cast<std::int32_t>(input.shape.size());
+  std::string want;
+  for (std::size_t a = 0; a < input.shape.size(); ++a) {
+    const Index size = input.shape[a];
+    want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
+                                                    : std::to_string(wanted_size(size, call)));
+    if (!fits) continue;
+    fits = size == kBatch ? v.shape[a] == call.batch || v.shape[a] == 1
+                          : v.shape[a] == wanted_size(size, call);
+  }
+  if (!fits) refuse_shape(kPlan, name + " must have the shape " + want + "]", shape_text(v));
+  const bool integer = v.dtype == DType::i64 || v.dtype == DType::i32;
+  const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
+  if (input.integer ? !integer : !real)
+    refuse(kPlan, name + (input.integer ? " must be i64 or i32" : " must be f64 or f32"),
+           dtype_name(v.dtype));
+  if (v.empty() && v.count() > 0) refuse(kPlan, name + " must not be null");
+}
+
+// What a scheme lowered to must fit the call; told by the scheme's name, since a user knows no term.
+// A table of each row of a batch is that of slopes for each sequence.
+void check_fit(const SchemePart& part, std::span<const Term> terms, const AttentionArgs& a) {
+  const Index batch = a.q.batch;
+  const auto check_axis = [&](std::int32_t axis) {
+    for (const Positions* p : {&a.query_positions, &a.key_positions})
+      if (p->data != nullptr && axis >= p->axes)
+        refuse(kPlan,
+               std::string(p == &a.query_positions ? "query_positions" : "key_positions") +
+                   " must have the axes that " + std::string(part.scheme.card().name) +
+                   " reads, at least " + std::to_string(axis + 1) + " as [axes, batch, tokens]",
+               Index{p->axes});
+  };
+  for (const Term& t : terms) {
+    if (t.kind == TermKind::linear || t.kind == TermKind::distance_mlp) check_axis(t.axis);
+    for (const IndexLine& line : t.lines)
+      if (line.row != nullptr) check_axis(line.axis);
+    if (t.table.rank == 4 && t.table.shape[0] != 1 && t.table.shape[0] != batch)
+      refuse(kPlan,
+             "q must have the batch that " + std::string(part.scheme.card().name) +
+                 " has numbers for, " + std::to_string(t.table.shape[0]),
+             batch);
+  }
+}
+
+}  // namespace
+
+[[noreturn]] void refuse_missing(std::string_view list, const std::string& name,
+                                 std::string_view scheme, const std::string& shape,
+                                 std::string_view types) {
+  refuse(kPlan, std::string(list) + " must have the array \"" + name + "\" of " +
+                    std::string(scheme) + ", " + shape + " of " + std::string(types) +
+                    ", which is missing");
+}
+
+std::string shape_words(std::span<const Index> shape) {
+  std::string text = "[";
+  for (const Index size : shape)
+    text += (text.size() > 1 ? ", " : "") + (size == kBatch     ? "batch or 1"
+                                             : size == kQueries ? "queries"
+                                             : size == kKeys    ? "keys"
+                                                                : std::to_string(size));
+  return text + "]";
+}
+
+PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
+                   std::span<const NamedArray> inputs)
+    : args(call) {
+  if (!s.lowered) refuse(kPlan, "lower must be called before a call runs");
+  const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
+  const Index want[] = {s.sizes.heads, s.sizes.head_dim, s.sizes.key_heads, s.sizes.value_dim};
+  const char* what[] = {"q must have the heads", "q must have the head_dim",
+                        "k must have the key_heads", "v must have the value_dim"};
+  for (std::size_t n = 0; n < 4; ++n)
+    if (got[n] != want[n])
+      refuse(kPlan, std::string(what[n]) + " of the plan, " + std::to_string(want[n]), got[n]);
+  check_tensors(args);
+  const CallSizes sizes(args);
+  check_positions(args.query_positions, sizes.batch, sizes.queries, "query_positions");
+  check_positions(args.key_positions, sizes.key_rows, sizes.keys, "key_positions");
+  fill_positions();
+  check_distances(s);
+  merge_requests(s);
+  add_stages(s);
+  bind_parts(s, inputs);
+}
+
+// Tokens count up unless something else says where they are.
+void PlanCall::fill_positions() {
+  const Index keys = CallSizes(args).keys;
+  const bool queries = args.query_positions.data == nullptr && args.q.tokens > 0;
+  if (!queries && (args.key_positions.data != nullptr || keys <= 0)) return;
+  CallPositions of_order = default_positions(args);
+  if (queries) {
+    query_positions_ = std::move(of_order.query);
+    args.query_positions = query_positions_;
+  }
+  if (args.key_positions.data == nullptr && keys > 0) {
+    key_positions_ = std::move(of_order.key);
+    args.key_positions = key_positions_;
+  }
+}
+
+// A line is constant beyond what was lowered, which most schemes are not, and holds anything between
+// distances that were. What a causal mask, a window or a chunk hides needs no row.
+void PlanCall::check_distances(const PlanState& s) const {
+  if (s.shape.distance.empty() || args.query_positions.axes != args.key_positions.axes) return;
+  const auto by_distance = [](const SchemePart& part) {
+    return part.lowered.has_gaps ||
+           std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
+             return std::any_of(t.lines.begin(), t.lines.end(), [](const IndexLine& l) {
+               return l.row != nullptr && l.edges == nullptr;
+             });
+           });
+  };
+  if (std::none_of(s.parts.begin(), s.parts.end(), by_distance)) return;
+  const Mask& m = args.mask;
+  const bool all_future = !m.causal && m.window_right == kUnbounded && m.chunk == 0;
+  const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
+  const std::vector<DistanceRange> of_call =
+      distance_ranges(args.query_positions, args.key_positions);
+  for (std::size_t a = 0; a < std::min(of_call.size(), s.shape.distance.size()); ++a)
+    check_lowered(of_call[a], s.shape.distance[a], all_future, all_past);
+}
+
+void PlanCall::merge_requests(const PlanState& s) {
+  if (args.scale && *args.scale != s.scale)
+    refuse(kPlan,
+           "scale of the call must be absent or that of the plan, which AttentionSizes::scale sets",
+           *args.scale);
+  args.scale = s.scale;
+  const CallRequests& r = s.requests;
+  if (!r.head_scale.empty()) {
+    if (!args.head_scale.empty())
+      refuse(kPlan, "head_scale must be empty where a scheme has its own");
+    args.head_scale = r.head_scale;
+  }
+  if (!r.head_side.empty()) {
+    if (!args.mask.head_side.empty())
+      refuse(kPlan, "head_side must be empty where a scheme has its own");
+    args.mask.head_side = r.head_side;
+  }
+  if (r.normalisation == Normalisation::softmax) return;
+  if (args.normalisation != Normalisation::softmax && args.normalisation != r.normalisation)
+    refuse(kPlan, "normalisation of the call must be that of the scheme",
+           enum_text(args.normalisation));
+  args.normalisation = r.normalisation;
+}
+
+// The caller's, the plan's rotation at its place or after them, what schemes ask for.
+void PlanCall::add_stages(const PlanState& s) {
+  stages = args.prepare.size();
+  stages_.assign(args.prepare.begin(), args.prepare.end());
+  bool placed = false;
+  for (Stage& stage : stages_) {
+    if (stage.kind != StageKind::rotate || stage.rotary != nullptr) continue;
+    if (!s.rotary)
+      refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
+    stage.rotary = &*s.rotary;
+    placed = true;
+  }
+  if (s.rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*s.rotary});
+  stages_.insert(stages_.end(), s.requests.prepare.begin(), s.requests.prepare.end());
+  args.prepare = stages_;
+}
+
+void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs) {
+  std::vector<std::string> known;
+  for (const SchemePart& part : s.parts)
+    for (const std::string& name : part.input_names)
+      if (!is_call_tensor(name)) known.push_back(name);
+  check_known_names(inputs, known, "inputs");
+  const CallSizes sizes(args);
+  find_own_keys();
+  std::vector<std::vector<Term>> terms;
+  for (const SchemePart& part : s.parts) {
+    Bound& b = parts.emplace_back();
+    b.data = {.batch = args.q.batch,
+              .queries = args.q.tokens,
+              .keys = sizes.keys,
+              .query_offset = args.mask.query_offset,
+              .query_positions = args.query_positions,
+              .key_positions = args.key_positions};
+    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
+      const std::string& name = part.input_names[n];
+      if (is_call_tensor(name)) {
+        if (name != "q" && !args.block_table.empty())
+          refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
+                 name);
+        b.inputs.push_back(as_tensor(call_tensor(args, name)));
+        continue;
+      }
+      const NamedArray* a = find_array(inputs, name);
+      if (a == nullptr && !part.inputs[n].optional)
+        refuse_missing("inputs", name, part.scheme.card().name, shape_words(part.inputs[n].shape),
+                       part.inputs[n].integer ? "i64 or i32" : "f64 or f32");
+      b.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
+      check_input(part.inputs[n], name, b.inputs.back(), b.data);
+    }
+    b.data.inputs = b.inputs;
+    b.data.own_keys = own_keys_;
+    b.data.keys_by_order = keys_by_order_;
+    terms.push_back(part.lowered.terms);
+    part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
+    check_fit(part, terms.back(), args);
+  }
+  join_terms(s, terms);
+}
+
+// Where they are not the keys from query_offset on.
+void PlanCall::find_own_keys() {
+  const Mask& m = args.mask;
+  if (m.query_cu_seqlens.empty() && m.query_order.empty() && m.query_offsets.empty()) return;
+  check_mask(args, CallSizes(args));
+  check_attention_indices(args);
+  OrderView o(args);
+  const bool rows = !m.query_offsets.empty() || o.query_order_rows > 1 || o.key_order_rows > 1;
+  for (Index b = 0; b < (rows && m.query_cu_seqlens.empty() ? args.q.batch : 1); ++b)
+    for (Index i = 0; i < args.q.tokens; ++i)
+      own_keys_.push_back(o.key_at_own_order(o.place(b, i)));
+  keys_by_order_ = std::move(o.keys_by_order);
+}
+
+// In the order of the schemes, then the caller's; a score_mlp reads the others and is the last.
+void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& terms) {
+  for (const bool last : {false, true}) {
+    for (std::size_t p = 0; p < s.parts.size(); ++p) {
+      parts[p].place.resize(terms[p].size());
+      for (std::size_t n = 0; n < terms[p].size(); ++n) {
+        if ((terms[p][n].kind == TermKind::score_mlp) != last) continue;
+        parts[p].place[n] = terms_.size();
+        terms_.push_back(terms[p][n]);
+      }
+    }
+    if (last) continue;
+    first_own = terms_.size();
+    own = args.terms.size();
+    terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
+  }
+  args.terms = terms_;
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of a plan's call: checked whole before anything is added, then handed to the schemes.
+#include <algorithm>
+
+#include "attention/call/check_overlap.h"
+#include "attention/plan/plan_call.h"
+#include "core/extent.h"
+#include "core/shape.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+void check_named(const std::string& name, const TensorView& v, std::span<const Index> shape) {
+  if (v.empty()) return;
+  const std::string what = "the gradient of " + name;
+  if (v.device != Device::cpu) refuse(kPlan, what + " must be in the CPU's memory");
+  if (v.dtype != DType::f64 && v.dtype != DType::f32)
+    refuse(kPlan, what + " must be f64 or f32", dtype_name(v.dtype));
+  if (v.rank != static_cast<std::int32_t>(shape.size()) ||
+      !std::equal(shape.begin(), shape.end(), v.shape.begin()))
+    refuse_shape(kPlan, what + " must have the shape " + sizes_text(shape), v);
+  check_extent(kPlan, what, v);
+}
+
+}  // namespace
+
+PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
+                             const AttentionGradients& own, std::span<const NamedGradient> named)
+    : gradients(own) {
+  if (!own.terms.empty() && own.terms.size() != call.own)
+    refuse(kPlan, "gradients of terms must be those of the call, " + std::to_string(call.own),
+           static_cast<Index>(own.terms.size()));
+  if (!own.prepare.empty() && own.prepare.size() != call.stages)
+    refuse(kPlan, "gradients of stages must be those of the call, " + std::to_string(call.stages),
+           static_cast<Index>(own.prepare.size()));
+  if (!s.requests.head_scale.empty() && !own.head_scale.empty())
+    refuse(kPlan, "the gradient of head_scale must be empty where a scheme has its own");
+  find_wanted(s, call, named, own);
+  place_terms(s, call, own);
+  if (!own.prepare.empty()) {
+    stages_.assign(own.prepare.begin(), own.prepare.end());
+    stages_.resize(call.args.prepare.size());
+    gradients.prepare = stages_;
+  }
+  check_attention(call.args, gradients);
+  check_overlap(s, call, own, named);
+}
+
+void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
+                                std::span<const NamedGradient> named,
+                                const AttentionGradients& own) {
+  std::vector<std::string> known;
+  const auto view = [&](const std::string& name) {
+    known.push_back(name);
+    TensorView found;
+    for (const NamedGradient& g : named) {
+      if (g.name != name) continue;
+      if (!found.empty()) refuse(kPlan, "a gradient must be given once", name);
+      found = g.array;
+    }
+    return found;
+  };
+  const auto of_call = [&](const std::string& name) {
+    const Heads& h = name == "q" ? own.q : name == "k" ? own.k : own.v;
+    return h.data == nullptr ? TensorView{} : as_tensor(h);
+  };
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    const SchemePart& part = s.parts[p];
+    Wanted& w = wanted_.emplace_back();
+    for (std::size_t n = 0; n < part.parameters.size(); ++n) {
+      const std::string& name = part.parameter_names[n];
+      w.parameters.push_back(view(name));
+      check_named(name, w.parameters.back(), part.parameters[n].shape);
+    }
+    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
+      const std::string& name = part.input_names[n];
+      if (part.inputs[n].integer) {
+        w.inputs.emplace_back();
+        continue;
+      }
+      w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
+      if (is_call_tensor(name)) continue;
+      const ConstTensorView& given = call.parts[p].inputs[n];
+      if (given.empty() && !w.inputs.back().empty())
+        refuse(kPlan, "a gradient must be of an input that the call has; it lacks", name);
+      check_named(name, w.inputs.back(),
+                  std::span(given.shape.data(), static_cast<std::size_t>(given.rank)));
+    }
+    for (const auto* list : {&w.parameters, &w.inputs})
+      for (const TensorView& v : *list) w.any = w.any || !v.empty();
+  }
+  std::vector<NamedArray> given;
+  for (const NamedGradient& g : named) given.push_back({g.name, g.array});
+  check_known_names(given, known, "gradients");
+}
+
+// Named gradients lie apart from all that the call and the schemes read; two gradients may be the
+// very same view.
+void PlanGradients::check_overlap(const PlanState& s, const PlanCall& call,
+                                  const AttentionGradients& own,
+                                  std::span<const NamedGradient> named) {
+  const std::vector<Operand> others = operands_written(own), read = operands_read(call.args);
+  std::vector<Operand> arrays;
+  const auto operand = [&](const std::string& name, const ConstTensorView& v) {
+    return Operand{names_.emplace_back(name), memory_of(v)};
+  };
+  for (const NamedGradient& g : named)
+    if (!g.array.empty())
+      written_.push_back(operand("the gradient of " + std::string(g.name), g.array));
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    const SchemePart& part = s.parts[p];
+    for (std::size_t n = 0; n < part.values.size(); ++n)
+      arrays.push_back(operand("the parameter " + part.parameter_names[n], part.values[n]));
+    for (std::size_t n = 0; n < part.inputs.size(); ++n)
+      if (!is_call_tensor(part.input_names[n]))
+        arrays.push_back(operand("the input " + part.input_names[n], call.parts[p].inputs[n]));
+  }
+  for (std::size_t n = 0; n < written_.size(); ++n) {
+    check_no_self_overlap(kPlan, written_[n]);
+    for (const Operand& other : others) check_in_place(kPlan, other, written_[n]);
+    for (const Operand& other : std::span(written_).subspan(n + 1))
+      check_in_place(kPlan, other, written_[n]);
+    for (const Operand& in : read) check_separate(kPlan, in, written_[n]);
+    for (const Operand& in : arrays) check_separate(kPlan, in, written_[n]);
+  }
+  for (const Operand& out : others)
+    for (const Operand& in : arrays) check_separate(kPlan, in, out);
+}
+
+void PlanGradients::check_upstream(const ConstAttentionResult& d_result) const {
+  const Operand read[] = {{"the gradient of out", memory_of(d_result.out)},
+                          {"the gradient of log_sum_exp", memory_of(d_result.log_sum_exp)}};
+  for (const Operand& out : written_)
+    for (const Operand& in : read) check_separate(kPlan, in, out);
+}
+
+void PlanGradients::check_upstream(const ConstTensorView& d_scores) const {
+  for (const Operand& out : written_)
+    check_separate(kPlan, {"the gradient of the scores", memory_of(d_scores)}, out);
+}
+
+void PlanGradients::place_terms(const PlanState& s, const PlanCall& call,
+                                const AttentionGradients& own) {
+  terms_.resize(call.args.terms.size());
+  bool any = !own.terms.empty();
+  std::copy(own.terms.begin(), own.terms.end(),
+            terms_.begin() + static_cast<std::ptrdiff_t>(call.first_own));
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    if (!wanted_[p].any) continue;
+    any = true;
+    for (const std::size_t place : call.parts[p].place)
+      terms_[place] = of_term(call.args.terms[place]);
+    if (!s.parts[p].lowered.requests.head_scale.empty())
+      gradients.head_scale = like(s.parts[p].lowered.requests.head_scale);
+  }
+  if (any) gradients.terms = terms_;
+}
+
+TensorView PlanGradients::zeros(std::span<const Index> shape) {
+  std::size_t n = 1;
+  for (const Index size : shape) n *= static_cast<std::size_t>(size);
+  // An array without elements has memory all the same: an empty view is one that is not wanted.
+  numbers_.emplace_back(std::max<std::size_t>(n, 1), 0.0);
+  return tensor(static_cast<void*>(numbers_.back().data()), DType::f64, shape);
+}
+
+TensorView PlanGradients::like(const ConstTensorView& v) {
+  if (v.empty()) return {};
+  return zeros(std::span(v.shape.data(), static_cast<std::size_t>(v.rank)));
+}
+
+Heads PlanGradients::like(const ConstHeads& h) {
+  if (h.data == nullptr) return {};
+  const Index shape[] = {h.batch, h.tokens, h.heads, h.dim};
+  return heads(zeros(shape), HeadsLayout::bthd);
+}
+
+TermGradient PlanGradients::of_term(const Term& t) {
+  TermGradient g;
+  g.table = like(t.table);
+  g.query = like(t.query.given);
+  g.key = like(t.key.given);
+  g.mlp = {like(t.mlp.in), like(t.mlp.in_bias), like(t.mlp.out), like(t.mlp.out_bias)};
+  return g;
+}
+
+void PlanGradients::pull_back(const PlanState& s, const PlanCall& call) {
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    if (!wanted_[p].any) continue;
+    std::vector<TermGradient> own;
+    for (const std::size_t place : call.parts[p].place) own.push_back(terms_[place]);
+    LoweredGradient g{own, {}};
+    if (!s.parts[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
+    s.parts[p].scheme.pull_back(s.shape, s.parts[p].values, call.parts[p].data, g,
+                                wanted_[p].parameters, wanted_[p].inputs);
+  }
+}
+
+}  // namespace posenc::v0::detail
