@@ -99,7 +99,7 @@ def main():
     wrong, tables = list(list_pages(root / "docs/relative/README.md", args.posenc, args.write)), set()
     schemes = listed(args.posenc, "--markdown")
     papers = set(NUMBER.findall((root / "docs/bibliography.md").read_text()))
-    for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
+    for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
         new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2]) + m[4], text)
         new = SCHEMES.sub(lambda m: m[1] + schemes + m[3], new)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every model file of transformers: which functions that rotate are taken over; and the page's example."""
+"""Every model file of transformers: which functions that rotate are taken over; and the examples of the pages."""
 import doctest
 import importlib
 import inspect
 import pathlib
 import re
 
+import pytest
 import torch
 import transformers
 
@@ -46,9 +47,9 @@ def test_files_of_models_are_taken_over_without_a_list():
     assert sum(all(x) for x in taken.values()) >= 186
 
 
-def test_the_example_of_the_page():
-    page = pathlib.Path(__file__).resolve().parents[3] / "docs" / "python.md"
-    section = page.read_text().split("## Rotation of transformers models\n")[1]
+@pytest.mark.parametrize("page, heading", [("docs/python.md", "## Rotation of transformers models\n"), ("README.md", "## What it does\n")])
+def test_the_examples_of_the_pages(page, heading):
+    section = (pathlib.Path(__file__).resolve().parents[3] / page).read_text().split(heading)[1]
     block = re.search(r"^```py\n(.*?)^```", section, re.M | re.S).group(1)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert runner.run(doctest.DocTestParser().get_doctest(block, {}, "python.md", "python.md", 0)).failed == 0
+    assert runner.run(doctest.DocTestParser().get_doctest(block, {}, page, page, 0)).failed == 0
