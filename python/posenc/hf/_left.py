@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes with a position term in the score that stay as they are, and why."""
+"""Classes with a position term in the score that posenc does not accelerate, and why."""
 from __future__ import annotations
 
-_PAIRS = "its bias is of pairs of residues, which the model carries from layer to layer"
-_CAP = "its soft cap acts on content and positions together"
+_PAIRS = "its bias is a tensor of residue pairs that the model passes from layer to layer"
+_CAP = "its soft cap applies after the position term"
 LEFT = {
-    "FunnelRelMultiheadAttention": "its blocks pool queries and keys, whose positions are not in the call",
+    "FunnelRelMultiheadAttention": "its blocks pool queries and keys, and the call does not contain their positions",
     "Gemma3nAudioAttention": _CAP,
     "Gemma4AudioAttention": _CAP,
-    "ProphetNetNgramSelfAttention": "its streams have a bias each, over keys of their own",
+    "ProphetNetNgramSelfAttention": "each of its streams has its own bias over its own keys",
     "EsmFoldSelfAttention": _PAIRS,
     "EsmFoldAttention": _PAIRS,
     "EsmFoldInvariantPointAttention": _PAIRS,
-    "NeighborhoodAttention": "its neighbourhoods are computed by natten",
+    "NeighborhoodAttention": "natten computes its neighbourhoods",
 }
-IN_PLACE = "it computes its attention in place, and there is no adapter for its class"
+IN_PLACE = "it computes attention in its own forward method, and posenc has no adapter for its class"
 
 
 def reason(cls: type) -> str:
-    """Why a class that computes in place stays as it is."""
+    """Why posenc does not accelerate a class."""
     return LEFT.get(cls.__name__, IN_PLACE)

@@ -21,7 +21,7 @@ OTHERS = {"decision_transformer", "deepseek_v4", "edgetam_video", "esm", "gpt2",
 def table():
     """The page's lists, by their first words."""
     section = PAGE.read_text().split("## Attention of transformers models\n")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| (through the interface|an adapter|left, [^|]*?) \| (.*?) \|$", section, re.M))
+    rows = dict(re.findall(r"^\| (AttentionInterface|adapter|not accelerated: [^|]*?) \| (.*?) \|$", section, re.M))
     return {name: set(re.findall(r"\w+", files)) for name, files in rows.items()}
 
 
@@ -51,12 +51,12 @@ def test_the_table_is_what_happens():
     for kind, named in lists.items():
         for name in named & found.keys():
             here = classes(module(found[name]))
-            if kind == "through the interface":
+            if kind == "AttentionInterface":
                 assert any(_attention._globals(c) is not None and not _attention.understood(c, "eager") for c in here), name
-            elif kind == "an adapter":
+            elif kind == "adapter":
                 assert any(c.__name__ in _inline._FOUND for c in here), name
             else:
-                assert {_left.LEFT.get(c.__name__) for c in here} & {kind.removeprefix("left, ")}, name
+                assert {_left.LEFT.get(c.__name__) for c in here} & {kind.removeprefix("not accelerated: ")}, name
 
 
 def test_no_class_with_a_reason_has_an_adapter():
