@@ -54,6 +54,12 @@ template <class T>
     static_cast<std::uint16_t*>(data)[at] = type == DType::f16 ? f16_from(x) : bf16_from(x);
 }
 
+// The same, added to what the element holds.
+[[gnu::always_inline]] inline void add_element(void* data, DType type, Index at,
+                                               double x) noexcept {
+  put_element(data, type, at, float_element(data, type, at) + x);
+}
+
 [[gnu::always_inline]] inline Index position_offset(const Positions& p, Index axis, Index batch,
                                                     Index token) noexcept {
   return axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;

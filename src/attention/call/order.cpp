@@ -50,7 +50,7 @@ class OtherMasks {
   bool hides(Index b, Index i, const QueryPlace& p, Index j) const noexcept {
     if (o_.is_padding(p, j)) return true;
     if (!m_.query_document.empty() &&
-        whole_number(m_.query_document, b, i) != whole_number(m_.key_document, p.row, j))
+        read_index(m_.query_document, b, i) != read_index(m_.key_document, p.row, j))
       return true;
     return hidden_pair(m_.visible, b, i, j, true) || hidden_pair(m_.bias, b, i, j, false);
   }
@@ -122,15 +122,15 @@ QueryOffsets query_offsets(const AttentionArgs& a, QueriesAt at) {
   check_attention_indices(a);
   QueryOffsets o;
   const auto size = [](const ConstTensorView& cu, Index n) {
-    return whole_number(cu, n + 1) - whole_number(cu, n);
+    return read_index(cu, n + 1) - read_index(cu, n);
   };
   if (packed)
     for (Index n = 0; n + 1 < m.query_cu_seqlens.shape[0]; ++n)
       o.offsets.push_back(size(m.query_cu_seqlens, n) -
-                          (paged ? whole_number(m.key_length, n) : size(m.key_cu_seqlens, n)));
+                          (paged ? read_index(m.key_length, n) : size(m.key_cu_seqlens, n)));
   else
     for (Index b = 0; b < s.batch; ++b)
-      o.offsets.push_back(whole_number(m.key_length, b) - s.queries);
+      o.offsets.push_back(read_index(m.key_length, b) - s.queries);
   if (o.offsets.empty()) return o;
   if (std::all_of(o.offsets.begin(), o.offsets.end(),
                   [&](Index n) { return n == o.offsets.front(); })) {
@@ -161,8 +161,8 @@ CallPositions default_positions(const AttentionArgs& a) {
   }
   for (Index j = 0; j < o.Tk; ++j) key.push_back(j);
   for (Index s = 0; !m.key_cu_seqlens.empty() && s + 1 < m.key_cu_seqlens.shape[0]; ++s)
-    for (Index j = whole_number(m.key_cu_seqlens, s), from = j;
-         j < whole_number(m.key_cu_seqlens, s + 1); ++j)
+    for (Index j = read_index(m.key_cu_seqlens, s), from = j;
+         j < read_index(m.key_cu_seqlens, s + 1); ++j)
       key[static_cast<std::size_t>(j)] = j - from;
   p.key = explicit_positions(std::move(key));
   return p;
@@ -180,7 +180,7 @@ std::string order_conflict(const AttentionArgs& a) {
   for (Index b = 0; b < a.q.batch; ++b) {
     if (rises(o, query, key, b)) continue;
     const Index prefix =
-        m.prefix.empty() ? 0 : whole_number(m.prefix, m.prefix.shape[0] == 1 ? 0 : b);
+        m.prefix.empty() ? 0 : read_index(m.prefix, m.prefix.shape[0] == 1 ? 0 : b);
     for (Index i = 0; i < o.Tq; ++i) {
       const QueryPlace p = o.place(b, i);
       if (const Index own = o.key_at_own_order(p); own >= 0 && o.is_padding(p, own)) continue;

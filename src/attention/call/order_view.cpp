@@ -10,7 +10,7 @@ namespace {
 std::vector<Index> orders_of(const ConstTensorView& v) {
   std::vector<Index> x;
   for (Index b = 0; b < v.shape[0]; ++b)
-    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(whole_number(v, b, t));
+    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(read_index(v, b, t));
   return x;
 }
 
@@ -38,8 +38,8 @@ OrderView::OrderView(const AttentionArgs& a)
   }
   for (Index s = 0; !m.query_cu_seqlens.empty() && s + 1 < m.query_cu_seqlens.shape[0]; ++s)
     sequence.insert(sequence.end(),
-                    static_cast<std::size_t>(whole_number(m.query_cu_seqlens, s + 1) -
-                                             whole_number(m.query_cu_seqlens, s)),
+                    static_cast<std::size_t>(read_index(m.query_cu_seqlens, s + 1) -
+                                             read_index(m.query_cu_seqlens, s)),
                     s);
 }
 
@@ -49,28 +49,28 @@ QueryPlace OrderView::place(Index b, Index i) const noexcept {
     return {b, 0, Tk,
             query_orders[static_cast<std::size_t>((query_order_rows == 1 ? 0 : b) * Tq + i)]};
   const auto offset = [&](Index row) {
-    return m.query_offset + (m.query_offsets.empty() ? 0 : whole_number(m.query_offsets, row));
+    return m.query_offset + (m.query_offsets.empty() ? 0 : read_index(m.query_offsets, row));
   };
   if (m.query_cu_seqlens.empty()) return {b, 0, Tk, offset(b) + i};
   const Index s = sequence[static_cast<std::size_t>(i)];
-  const Index from = whole_number(m.query_cu_seqlens, s);
-  const Index to = whole_number(m.query_cu_seqlens, s + 1);
+  const Index from = read_index(m.query_cu_seqlens, s);
+  const Index to = read_index(m.query_cu_seqlens, s + 1);
   QueryPlace p{b, 0, Tk, i - from - (to - from) + offset(s)};
   if (m.key_cu_seqlens.empty()) {  // paged: the row of pages is the sequence
     p.row = s;
-    p.order += whole_number(m.key_length, s);
+    p.order += read_index(m.key_length, s);
     return p;
   }
-  p.begin = whole_number(m.key_cu_seqlens, s);
-  p.end = whole_number(m.key_cu_seqlens, s + 1);
+  p.begin = read_index(m.key_cu_seqlens, s);
+  p.end = read_index(m.key_cu_seqlens, s + 1);
   p.order += p.end - p.begin;
   return p;
 }
 
 bool OrderView::is_padding(const QueryPlace& p, Index j) const noexcept {
   const Mask& m = args.mask;
-  return (!m.key_length.empty() && j >= whole_number(m.key_length, p.row)) ||
-         (!m.key_visible.empty() && whole_number(m.key_visible, p.row, j) == 0);
+  return (!m.key_length.empty() && j >= read_index(m.key_length, p.row)) ||
+         (!m.key_visible.empty() && read_index(m.key_visible, p.row, j) == 0);
 }
 
 Index OrderView::key_at_own_order(const QueryPlace& p) const noexcept {

@@ -8,7 +8,8 @@
 
 namespace posenc::inline v0::detail {
 
-Index whole_number(const ConstTensorView&, Index a, Index b = 0) noexcept;
+// An entry of an integer view; an axis of one entry serves all. grouping.h: entries of float views.
+Index read_index(const ConstTensorView&, Index a, Index b = 0) noexcept;
 
 // Where a query is: its row of keys, the keys [begin, end) of its sequence, its order.
 struct QueryPlace {

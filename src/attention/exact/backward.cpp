@@ -69,19 +69,8 @@ void pull_mix(const CallView& c, const Numbers& mix, RowWork& w, double* HeadRow
 
 void pull_bias(const CallView& c, const HeadRow& r, const TensorView& to) noexcept {
   if (to.empty()) return;
-  Index at = 0, step = 0;
-  const auto offset = [&](std::size_t n, Index x) {
-    return to.shape[n] == 1 ? 0 : x * to.stride[n];
-  };
-  if (to.rank == 2)
-    at = offset(0, r.i), step = offset(1, 1);
-  else
-    at = offset(0, r.b) + offset(1, r.h / (c.H / to.shape[1])) + offset(2, r.i),
-    step = offset(3, 1);
-  each_key(r.runs, [&](Index j) {
-    put_element(to.data, to.dtype, at + j * step,
-                float_element(to.data, to.dtype, at + j * step) + r.d_scores[j]);
-  });
+  const PairRow row = pair_row(to, c.H, r.b, r.h, r.i);
+  each_key(r.runs, [&](Index j) { add_element(to.data, to.dtype, row.at(j), r.d_scores[j]); });
 }
 
 // d content and d terms of what the cap and their sum got: cap' = 1 - tanh^2.
@@ -101,7 +90,7 @@ void pull_region(const CallView& c, const HeadRow& r, Index j, double d, Pull& p
   const auto n = static_cast<std::size_t>(r.region[static_cast<std::size_t>(j)]);
   const RegionView& v = c.regions[n];
   const Index q_at = ((r.b * c.H + r.h) * c.Tq + r.i) * c.D;
-  const Index k_at = ((r.place.row * v.groups + r.h / (c.H / v.groups)) * c.Tk + j) * c.D;
+  const Index k_at = ((r.place.row * v.groups + Grouping{c.H, v.groups}.of(r.h)) * c.Tk + j) * c.D;
   const double *q = v.q.data() + q_at, *k = v.k.data() + k_at;
   add_scaled(pull.sums.region_q[n].data() + q_at, d * r.factor, k, c.D);
   if (pull.region_k[n] != nullptr) add_scaled(pull.region_k[n] + k_at, d * r.factor, q, c.D);
@@ -168,7 +157,7 @@ void pull_result(const CallView& c, const ConstAttentionResult& d, RowWork& w,
   if (!c.mix_after.empty())
     pull_mix(c, c.mix_after, w, &HeadRow::p, &HeadRow::d_mixed, &HeadRow::d_p, pull.mix_after);
   each_head(w, [&](HeadRow& r) {
-    const double d_lse = d.log_sum_exp.empty() ? 0 : number(d.log_sum_exp, r.b, r.h, r.i);
+    const double d_lse = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, r.b, r.h, r.i);
     pull_weights(c, r, d_lse, r.d_remainder, pull.sink);
   });
 }
@@ -180,7 +169,7 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
     pull_result(c, d.result, w, pull);
   else
     each_head(w, [&](HeadRow& r) {
-      each_key(r.runs, [&](Index j) { r.d_scores[j] = number(*d.scores, r.b, r.h, r.i, j); });
+      each_key(r.runs, [&](Index j) { r.d_scores[j] = read_number(*d.scores, r.b, r.h, r.i, j); });
     });
   each_head(w, [&](HeadRow& r) {
     std::fill(r.d_query, r.d_query + c.D, 0.0);
@@ -209,15 +198,13 @@ void pull_part(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, 
 
 void check_read_scores(const AttentionArgs& a, const ConstTensorView& d) {
   if (d.device != Device::cpu)
-    refuse(kAttentionName, "the gradient of the scores must be in the CPU's memory");
+    refuse(kAttention, "the gradient of the scores must be in the CPU's memory");
   if (d.dtype != DType::f64 && d.dtype != DType::f32)
-    refuse(kAttentionName, "the gradient of the scores must be f64 or f32", dtype_name(d.dtype));
+    refuse(kAttention, "the gradient of the scores must be f64 or f32", dtype_name(d.dtype));
   const Index want[] = {a.q.batch, a.q.heads, a.q.tokens, CallSizes(a).keys};
   if (d.rank != 4 || !std::equal(want, want + 4, d.shape.begin()))
-    refuse_shape(kAttentionName, "the gradient of the scores must be [batch, heads, queries, keys]",
-                 d);
-  if (d.empty() && d.count() > 0)
-    refuse(kAttentionName, "the gradient of the scores must not be null");
+    refuse_shape(kAttention, "the gradient of the scores must be [batch, heads, queries, keys]", d);
+  if (d.empty() && d.count() > 0) refuse(kAttention, "the gradient of the scores must not be null");
 }
 
 void run_backward(const AttentionArgs& a, const GivenGradient& d, const AttentionGradients& g,

@@ -10,14 +10,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Offset of one entry; an axis of one entry serves all.
-Index entry_offset(const ConstTensorView& v, std::array<Index, 4> at) noexcept {
-  Index offset = 0;
-  for (std::size_t n = 0; n < static_cast<std::size_t>(v.rank); ++n)
-    offset += v.shape[n] == 1 ? 0 : at[n] * v.stride[n];
-  return offset;
-}
-
 Numbers dense_numbers(const ConstTensorView& v) {
   Numbers x;
   if (v.empty()) return x;
@@ -27,18 +19,18 @@ Numbers dense_numbers(const ConstTensorView& v) {
   for (Index a = 0; a < n[0]; ++a)
     for (Index b = 0; b < n[1]; ++b)
       for (Index c = 0; c < n[2]; ++c)
-        for (Index d = 0; d < n[3]; ++d) x.push_back(number(v, a, b, c, d));
+        for (Index d = 0; d < n[3]; ++d) x.push_back(read_number(v, a, b, c, d));
   return x;
 }
 
 DenseTable dense_table(const ConstTensorView& v) {
   if (v.empty()) return {};
-  return {dense_numbers(v), v.shape[0], v.shape[1], v.shape[2], v.shape[3]};
+  return {{v.shape[0], v.shape[1]}, dense_numbers(v), v.shape[2], v.shape[3]};
 }
 
 DenseFactor dense_factor(const ConstHeads& h, bool tiles) {
   if (h.data == nullptr) return {};
-  DenseFactor f{by_heads(h), {}, h.batch, h.heads, h.tokens, h.dim};
+  DenseFactor f{{h.batch, h.heads}, by_heads(h), {}, h.tokens, h.dim};
   if (!tiles || h.tokens == 1) return f;
   const Index size = tiles_size(h.tokens, h.dim), slabs = h.batch * h.heads;
   f.tiles.resize(static_cast<std::size_t>(size * slabs));
@@ -137,13 +129,6 @@ void make_band(const CallView& c, TermView& view) {
 
 }  // namespace
 
-double number(const ConstTensorView& v, Index a, Index b, Index c, Index d) noexcept {
-  return float_element(v.data, v.dtype, entry_offset(v, {a, b, c, d}));
-}
-Index whole_number(const ConstTensorView& v, Index a, Index b) noexcept {
-  return integer_element(v.data, v.dtype, entry_offset(v, {a, b, 0, 0}));
-}
-
 Numbers by_heads(const ConstHeads& h) {
   Numbers x;
   const Index n = h.batch * h.heads * h.tokens * h.dim;
@@ -174,7 +159,7 @@ void load_keys(CallView& c) {
   c.k.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.D), 0.0);
   c.v.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.V), 0.0);
   const auto copy = [&](const ConstHeads& from, Index r, Index j, Numbers& to) {
-    const Index page = whole_number(a.block_table, r, j / a.k.tokens);
+    const Index page = read_index(a.block_table, r, j / a.k.tokens);
     for (Index g = 0; g < c.G; ++g)
       for (Index d = 0; d < from.dim; ++d)
         to[static_cast<std::size_t>(((r * c.G + g) * c.Tk + j) * from.dim + d)] =
@@ -183,7 +168,7 @@ void load_keys(CallView& c) {
                               g * from.head_stride + d * from.dim_stride);
   };
   for (Index r = 0; r < c.R; ++r)
-    for (Index j = 0, n = whole_number(a.mask.key_length, r); j < n; ++j) {
+    for (Index j = 0, n = read_index(a.mask.key_length, r); j < n; ++j) {
       copy(a.k, r, j, c.k);
       copy(a.v, r, j, c.v);
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call made ready for the exact engine: everything in double, by heads, prepared.
 #pragma once
-#include <optional>
 #include <vector>
 
-#include "attention/call/order_view.h"
-#include "core/huge_pages.h"
+#include "attention/call/ready_call.h"
+#include "attention/call/visible_runs.h"
 #include "kernels/attention/lanes.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
@@ -13,27 +12,27 @@
 namespace posenc::inline v0::detail {
 
 // [batch|1, groups, rows, channels], dense. No rows: not given.
-struct DenseTable {
-  Numbers x;
-  Index batch = 1, groups = 1, rows = 0, channels = 0;
-  bool given() const noexcept { return rows > 0; }
+struct DenseSlabs {
+  Index batch = 1, groups = 1;
   // What serves head h of `heads`.
   Index slab(Index b, Index h, Index heads) const noexcept {
-    return (batch == 1 ? 0 : b) * groups + h / (heads / groups);
+    return (batch == 1 ? 0 : b) * groups + Grouping{heads, groups}.of(h);
   }
+};
+struct DenseTable : DenseSlabs {
+  Numbers x;
+  Index rows = 0, channels = 0;
+  bool given() const noexcept { return rows > 0; }
   Index at(Index b, Index h, Index heads) const noexcept {
     return slab(b, h, heads) * rows * channels;
   }
 };
 
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
-struct DenseFactor {
+struct DenseFactor : DenseSlabs {
   Numbers x, tiles;
-  Index batch = 1, groups = 1, tokens = 0, channels = 0;
+  Index tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
-  Index slab(Index b, Index h, Index heads) const noexcept {
-    return (batch == 1 ? 0 : b) * groups + h / (heads / groups);
-  }
   Index at(Index b, Index h, Index heads) const noexcept {
     return slab(b, h, heads) * tokens * channels;
   }
@@ -63,58 +62,28 @@ struct TermView {
   std::int32_t band_axis = 0;
 };
 
-// One axis of the positions.
-struct AxisView {
-  bool whole = false;        // both are integers: distances are taken in 64 bits
-  bool consecutive = false;  // whole, and each row of keys counts up by one
-  std::vector<Index> query_whole, key_whole;
-  Numbers query, key;
-  Index query_rows = 1, key_rows = 1, queries = 0, keys = 0;
-
-  std::size_t query_at(Index b, Index i) const noexcept {
-    return static_cast<std::size_t>((query_rows == 1 ? 0 : b) * queries + i);
-  }
-  std::size_t key_at(Index r, Index j) const noexcept {
-    return static_cast<std::size_t>((key_rows == 1 ? 0 : r) * keys + j);
-  }
-  double delta(Index b, Index i, Index r, Index j) const noexcept;
-};
-
 struct RegionView {
   Numbers q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
   Index groups = 1;
 };
 
-struct CallView : OrderView {
+struct CallView : ReadyCall {
   CallView(const AttentionArgs&, bool backward, const Executor&);
 
   const LaneKernels& lanes = lane_kernels();
-  Index B, R, H, G, D, V;
   Numbers q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
   Numbers k_tiles, v_tiles;                 // v_tiles: backward
   std::vector<Numbers> q_before, k_before;  // of each stage: backward
   std::vector<TermView> terms;
   std::vector<RegionView> regions;
-  std::vector<AxisView> axes;
   Numbers mix_before, mix_after;  // [H, H]
-  bool all_heads = false;         // a row needs all heads at once
-  bool by_order = false;          // something runs over the keys in order
 
-  Index group(Index h) const noexcept { return h / (H / G); }
   const double* query_row(Index b, Index h, Index i) const noexcept {
     return q.data() + ((b * H + h) * Tq + i) * D;
   }
-  Index key_slab(Index r, Index h) const noexcept { return r * G + group(h); }
-  double factor(Index b, Index i) const noexcept;
-  double head_scale(Index b, Index h) const noexcept;
-  std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
-
- private:
-  void read_axes();
 };
 
 // call_load.cpp: dense copies.
-double number(const ConstTensorView&, Index a, Index b = 0, Index c = 0, Index d = 0) noexcept;
 // x [.., tokens, heads, dim] -> [batch, heads, tokens, dim].
 Numbers by_heads(const ConstHeads&);
 void load_keys(CallView&);
@@ -123,9 +92,5 @@ TermView view_of(const CallView&, const Term&);
 void run_stages(CallView&, bool backward, const Executor&);
 void pull_stages(const CallView&, Numbers& d_q, Numbers& d_k, Numbers& d_v,
                  const AttentionGradients&, const Executor&);
-
-// visible.cpp: the keys that query i of head h sees, in storage order.
-void find_visible(const CallView&, Index b, Index h, Index i, const QueryPlace&,
-                  std::vector<Run>& runs) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -6,10 +6,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-void add_element(void* data, DType type, Index at, double x) noexcept {
-  put_element(data, type, at, float_element(data, type, at) + x);
-}
-
 void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
   const auto size = [](const Numbers& x) { return static_cast<Index>(x.size()); };
   const bool band = v.term->kind == TermKind::product && !v.values.empty();

@@ -8,8 +8,6 @@
 
 namespace posenc::inline v0::detail {
 
-inline constexpr std::string_view kAttentionName = "attention";
-
 // Adds dense values of the view's shape; nothing to an empty one.
 void add_to(const TensorView&, const Numbers& dense);
 // From [batch, heads, tokens, dim].

@@ -34,7 +34,8 @@ double rows_that_see(const ConstTensorView& p, Index head) {
   for (Index b = 0; b < p.shape[0]; ++b)
     for (Index i = 0; i < p.shape[2]; ++i) {
       bool sees = false;
-      for (Index j = 0; j < p.shape[3] && !sees; ++j) sees = detail::number(p, b, head, i, j) != 0;
+      for (Index j = 0; j < p.shape[3] && !sees; ++j)
+        sees = detail::read_number(p, b, head, i, j) != 0;
       rows += sees ? 1 : 0;
     }
   return static_cast<double>(std::max<Index>(rows, 1));
@@ -64,7 +65,7 @@ Locality locality(const ConstTensorView& p, const Positions& query, const Positi
         for (Index j = 0; j < p.shape[3]; ++j) {
           const double delta = at - position_at(key, 0, key.batch == 1 ? 0 : b, j);
           const Index slot = h * n + static_cast<Index>(std::floor(delta)) - range.min;
-          out.mass[static_cast<std::size_t>(slot)] += detail::number(p, b, h, i, j) / rows;
+          out.mass[static_cast<std::size_t>(slot)] += detail::read_number(p, b, h, i, j) / rows;
         }
       }
   }

@@ -24,25 +24,25 @@ struct ResultShape {
 void check_part(const ConstAttentionResult& r, const ResultShape& s, bool needs_lse,
                 const std::string& what) {
   const ConstHeads& o = r.out;
-  check_extent(kAttentionName, what, o);
+  check_extent(kAttention, what, o);
   if (!is_float(o.dtype))
-    refuse(kAttentionName, what + " must be of a float type", dtype_name(o.dtype));
+    refuse(kAttention, what + " must be of a float type", dtype_name(o.dtype));
   if (o.batch != s.batch || o.heads != s.heads || o.tokens != s.tokens || o.dim != s.dim ||
       (o.data == nullptr && saturated_product({s.batch, s.heads, s.tokens, s.dim}) > 0))
-    refuse_shape(kAttentionName, what + " must have the shape of the whole", shape_text(o));
+    refuse_shape(kAttention, what + " must have the shape of the whole", shape_text(o));
   const ConstTensorView& l = r.log_sum_exp;
   if (l.empty() && !needs_lse) return;
   if (l.empty() && saturated_product({s.batch, s.heads, s.tokens}) > 0)
-    refuse(kAttentionName, what + " must have log_sum_exp");
+    refuse(kAttention, what + " must have log_sum_exp");
   check_log_sum_exp(l, s.batch, s.heads, s.tokens, what + " log_sum_exp");
 }
 
 ResultShape check_merge(std::span<const ConstAttentionResult> parts, const ConstHeads& whole,
                         Normalisation how) {
-  check_known(kAttentionName, "normalisation", how);
+  check_known(kAttention, "normalisation", how);
   if (how == Normalisation::stick_breaking_own)
-    refuse(kAttentionName, "parts must be of softmax or stick_breaking", enum_text(how));
-  check_extent(kAttentionName, "the whole", whole);
+    refuse(kAttention, "parts must be of softmax or stick_breaking", enum_text(how));
+  check_extent(kAttention, "the whole", whole);
   const ResultShape s{whole.batch, whole.heads, whole.tokens, whole.dim};
   for (const ConstAttentionResult& p : parts) check_part(p, s, true, "a part");
   return s;
@@ -98,10 +98,6 @@ double fill_shares(std::span<const ConstAttentionResult> parts, Normalisation ho
   return whole;
 }
 
-void add_entry(void* data, DType type, Index at, double x) noexcept {
-  put_element(data, type, at, float_element(data, type, at) + x);
-}
-
 }  // namespace
 }  // namespace detail
 
@@ -136,12 +132,12 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
   check_part(whole, s, false, "the whole");
   check_part(d_whole, s, false, "the gradient of the whole");
   if (d_parts.size() != parts.size())
-    refuse(kAttentionName, "there must be a gradient for each part",
+    refuse(kAttention, "there must be a gradient for each part",
            static_cast<Index>(d_parts.size()));
   for (const AttentionResult& d : d_parts) {
     if (d.out.data != nullptr) check_part({d.out, {}}, s, false, "the gradient of a part");
     if (d.out.data != nullptr && d.out.dtype != DType::f64 && d.out.dtype != DType::f32)
-      refuse(kAttentionName, "the gradient of a part must be f64 or f32", dtype_name(d.out.dtype));
+      refuse(kAttention, "the gradient of a part must be f64 or f32", dtype_name(d.out.dtype));
     if (!d.log_sum_exp.empty())
       check_part({whole.out, d.log_sum_exp}, s, true, "the gradient of a part");
   }
@@ -156,7 +152,7 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
       const TensorView& l = d_parts[n].log_sum_exp;
       if (share[n] == 0) {  // an empty part may hold anything, but its remainder is a factor of all
         if (!softmax && !l.empty() && entry(whole.log_sum_exp, row) != -HUGE_VAL)
-          add_entry(l.data, l.dtype, row.of(l), d_l + after);
+          add_element(l.data, l.dtype, row.of(l), d_l + after);
         continue;
       }
       double along = 0;
@@ -165,10 +161,10 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
         const double d = entry(d_whole.out, row, x);
         along += d * (entry(parts[n].out, row, x) - (softmax ? entry(whole.out, row, x) : 0));
         if (to.data != nullptr)
-          add_entry(to.data, to.dtype, row.of(to) + x * to.dim_stride, share[n] * d);
+          add_element(to.data, to.dtype, row.of(to) + x * to.dim_stride, share[n] * d);
       }
       if (!l.empty())
-        add_entry(l.data, l.dtype, row.of(l), softmax ? share[n] * (along + d_l) : d_l + after);
+        add_element(l.data, l.dtype, row.of(l), softmax ? share[n] * (along + d_l) : d_l + after);
       after += share[n] * along;
     }
   });

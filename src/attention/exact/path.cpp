@@ -274,8 +274,7 @@ void add_path_gradient(const Heads& to, const PathNumbers& dense, Index all) {
                            h / (all / to.heads) * to.head_stride + d * to.dim_stride;
           const double x =
               dense[static_cast<std::size_t>(((b * all + h) * to.tokens + t) * to.dim + d)];
-          detail::put_element(to.data, to.dtype, at,
-                              detail::float_element(to.data, to.dtype, at) + x);
+          detail::add_element(to.data, to.dtype, at, x);
         }
 }
 

@@ -63,7 +63,7 @@ void fill_regions(const CallView& c, HeadRow& r) noexcept {
     if (n < 0) return;
     const RegionView& v = c.regions[static_cast<std::size_t>(n)];
     const double* q = v.q.data() + ((r.b * c.H + r.h) * c.Tq + r.i) * c.D;
-    const Index k_slab = r.place.row * v.groups + r.h / (c.H / v.groups);
+    const Index k_slab = r.place.row * v.groups + Grouping{c.H, v.groups}.of(r.h);
     r.raw[j] = r.factor * dot(q, v.k.data() + (k_slab * c.Tk + j) * c.D, c.D);
   });
 }
@@ -114,10 +114,8 @@ void mix_scores(const CallView& c, RowWork& w) noexcept {
 void add_bias(const CallView& c, HeadRow& r) noexcept {
   const ConstTensorView& v = c.args.mask.bias;
   if (v.empty()) return;
-  const Index group = v.rank == 2 ? 0 : r.h / (c.H / v.shape[1]);
-  each_key(r.runs, [&](Index j) {
-    r.scores[j] += v.rank == 2 ? number(v, r.i, j) : number(v, r.b, group, r.i, j);
-  });
+  const PairRow row = pair_row(v, c.H, r.b, r.h, r.i);
+  each_key(r.runs, [&](Index j) { r.scores[j] += float_element(v.data, v.dtype, row.at(j)); });
 }
 
 // Keys that any head sees, in storage order.

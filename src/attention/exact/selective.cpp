@@ -148,7 +148,7 @@ void selective_add(const Heads& h, Index b, Index t, Index head, Index d, double
   if (h.data == nullptr) return;
   const Index at =
       b * h.batch_stride + t * h.token_stride + head * h.head_stride + d * h.dim_stride;
-  detail::put_element(h.data, h.dtype, at, detail::float_element(h.data, h.dtype, at) + x);
+  detail::add_element(h.data, h.dtype, at, x);
 }
 
 // d: the gradient of the scores of the head that masks, [batch, 1, rows, keys] of block n.

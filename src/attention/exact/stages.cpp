@@ -2,6 +2,7 @@
 // q, k and v through the stages of a call, and the gradients of what came out back to the caller's.
 #include <cmath>
 
+#include "attention/call/check_parts.h"
 #include "attention/exact/call_view.h"
 #include "attention/exact/gradient_sums.h"
 #include "core/element.h"
@@ -40,9 +41,9 @@ void run_stage(const Stage& s, const ConstTensorView& array, const StageShape& s
       y[c] *= r;
       if (array.empty()) continue;
       if (s.kind == StageKind::add)
-        y[c] += number(array, g, c);
+        y[c] += read_number(array, g, c);
       else
-        y[c] *= number(array, g, c);
+        y[c] *= read_number(array, g, c);
     }
   }
 }
@@ -62,7 +63,7 @@ void pull_vector(const Stage& s, const ConstTensorView& array, Index g, const do
   const double r = rms ? 1 / std::sqrt(squares / n + s.epsilon) : 1 / std::max(norm, s.epsilon);
   for (Index c = 0; c < dim; ++c) {
     if (d_array != nullptr) d_array[c] += d[c] * x[c] * r;
-    if (!array.empty()) d[c] *= number(array, g, c);
+    if (!array.empty()) d[c] *= read_number(array, g, c);
   }
   const double slope = rms || norm > s.epsilon ? r * r * r / n : 0;
   const double along = slope * dot(x, d, dim);
@@ -89,7 +90,7 @@ void rotate(const RotaryPlan& plan, Numbers& x, const StageShape& s, Positions p
   if (x.empty()) return;
   const Index axes = plan.spec().axes();
   if (axes > p.axes)
-    refuse(kAttentionName,
+    refuse(kAttention,
            "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
   p.axes = static_cast<std::int32_t>(axes);
   const Heads h{x.data(), s.batch,          s.tokens, s.heads,   s.dim, s.heads * s.tokens * s.dim,
@@ -117,9 +118,9 @@ void add_keys(const CallView& c, const Heads& to, const Numbers& d) {
   if (to.data == nullptr) return;
   if (a.block_table.empty()) return add_to(to, d);
   for (Index r = 0; r < c.R; ++r)
-    for (Index j = 0, n = whole_number(a.mask.key_length, r); j < n; ++j)
+    for (Index j = 0, n = read_index(a.mask.key_length, r); j < n; ++j)
       for (Index g = 0; g < c.G; ++g)
-        add_vector(to, whole_number(a.block_table, r, j / a.k.tokens), j % a.k.tokens, g,
+        add_vector(to, read_index(a.block_table, r, j / a.k.tokens), j % a.k.tokens, g,
                    d.data() + ((r * c.G + g) * c.Tk + j) * to.dim);
 }
 

@@ -27,8 +27,8 @@ struct DistanceRow {
         row(r),
         keep_sign(v.term->keep_sign),
         table_at(v.table.at(r.b, r.h, c.H)),
-        out_at(r.h / (c.H / v.mlp.out_groups) * v.mlp.units),
-        bias_at(r.h / (c.H / v.mlp.bias_groups)) {
+        out_at(Grouping{c.H, v.mlp.out_groups}.of(r.h) * v.mlp.units),
+        bias_at(Grouping{c.H, v.mlp.bias_groups}.of(r.h)) {
     const double* table = v.table.x.data() + table_at;
     const double p = axis.query[axis.query_at(r.b, r.i)];
     c_scale = table[0];

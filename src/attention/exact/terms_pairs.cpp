@@ -25,8 +25,8 @@ std::int32_t picked_row(const CallView& c, const Term& t, const HeadRow& r, Inde
     sum += row;
   }
   if (t.pair.row == nullptr) return sum;
-  const Index query = whole_number(t.pair.query_class, r.b, r.i);
-  const Index key = whole_number(t.pair.key_class, r.place.row, j);
+  const Index query = read_index(t.pair.query_class, r.b, r.i);
+  const Index key = read_index(t.pair.key_class, r.place.row, j);
   const std::int32_t row = t.pair.row[query * t.pair.key_classes + key];
   return row < 0 ? -1 : sum + row;
 }

@@ -34,10 +34,11 @@ struct NetRow {
     return static_cast<std::size_t>((u * m.channels + n) * m.kernel + x);
   }
   std::size_t out_at(Index h, Index u, Index x) const noexcept {
-    return static_cast<std::size_t>((h / (c.H / m.out_groups) * m.units + u) * m.kernel + x);
+    return static_cast<std::size_t>((Grouping{c.H, m.out_groups}.of(h) * m.units + u) * m.kernel +
+                                    x);
   }
   std::size_t bias_at(Index h) const noexcept {
-    return static_cast<std::size_t>(h / (c.H / m.bias_groups));
+    return static_cast<std::size_t>(Grouping{c.H, m.bias_groups}.of(h));
   }
   std::size_t unit(Index u, Index s) const noexcept {
     return static_cast<std::size_t>(u * c.Tk + s);

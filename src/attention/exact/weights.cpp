@@ -9,7 +9,7 @@ namespace posenc::inline v0::detail {
 namespace {
 
 double sink_of(const CallView& c, const HeadRow& r) noexcept {
-  return c.args.sink.empty() ? -HUGE_VAL : number(c.args.sink, r.h);
+  return c.args.sink.empty() ? -HUGE_VAL : read_number(c.args.sink, r.h);
 }
 
 void softmax(const CallView& c, HeadRow& r) noexcept {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/call/ready_call.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+bool is_whole(const Positions& p) {
+  return p.type != DType::f64;
+}
+
+// What one axis of positions holds, as doubles and, where they are integers, as those.
+void read_axis(const Positions& p, std::int32_t axis, std::vector<Index>& whole, Numbers& real) {
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      if (is_whole(p)) whole.push_back(integer_position(p, axis, b, t));
+      real.push_back(real_position(p, axis, b, t));
+    }
+}
+
+bool counts_up(const AxisView& a) {
+  for (Index r = 0; r < a.key_rows; ++r)
+    for (Index j = 1; j < a.keys; ++j)
+      if (static_cast<std::uint64_t>(a.key_whole[a.key_at(r, j)]) !=
+          static_cast<std::uint64_t>(a.key_whole[a.key_at(r, j - 1)]) + 1)
+        return false;
+  return true;
+}
+
+bool scans(const AttentionArgs& a) {
+  if (a.normalisation != Normalisation::softmax) return true;
+  for (const Term& t : a.terms)
+    if (t.kind == TermKind::gates || t.kind == TermKind::score_mlp) return true;
+  return false;
+}
+
+}  // namespace
+
+double AxisView::delta(Index b, Index i, Index r, Index j) const noexcept {
+  const std::size_t q = query_at(b, i), k = key_at(r, j);
+  Index difference = 0;
+  if (whole && !__builtin_sub_overflow(query_whole[q], key_whole[k], &difference))
+    return static_cast<double>(difference);
+  return query[q] - key[k];
+}
+
+ReadyCall::ReadyCall(const AttentionArgs& a)
+    : OrderView(a),
+      B(a.q.batch),
+      R(a.block_table.empty() ? a.q.batch : a.block_table.shape[0]),
+      H(a.q.heads),
+      G(a.k.heads),
+      D(a.q.dim),
+      V(a.v.dim) {
+  read_axes();
+  all_heads = !a.mix_before.empty() || !a.mix_after.empty() ||
+              (!a.terms.empty() && a.terms.back().kind == TermKind::score_mlp);
+  by_order = scans(a);
+}
+
+void ReadyCall::read_axes() {
+  const Positions &p = args.query_positions, &k_p = args.key_positions;
+  if (p.data == nullptr && k_p.data == nullptr) return;
+  axes.resize(static_cast<std::size_t>(std::min(p.axes, k_p.axes)));
+  std::int32_t n = 0;
+  for (AxisView& a : axes) {
+    a.whole = is_whole(p) && is_whole(k_p);
+    a.query_rows = p.batch;
+    a.key_rows = k_p.batch;
+    a.queries = p.data == nullptr ? 0 : p.count;
+    a.keys = k_p.data == nullptr ? 0 : k_p.count;
+    if (p.data != nullptr) read_axis(p, n, a.query_whole, a.query);
+    if (k_p.data != nullptr) read_axis(k_p, n, a.key_whole, a.key);
+    a.consecutive = a.whole && a.queries > 0 && a.keys > 0 && counts_up(a);
+    ++n;
+  }
+}
+
+double ReadyCall::factor(Index b, Index i) const noexcept {
+  return args.query_factor.empty() ? 1 : read_number(args.query_factor, b, i);
+}
+double ReadyCall::head_scale(Index b, Index h) const noexcept {
+  return args.head_scale.empty() ? 1 : read_number(args.head_scale, b, h);
+}
+
+std::int32_t ReadyCall::region_of(Index b, Index i, Index r, Index j) const noexcept {
+  std::int32_t n = 0;
+  for (const ScoreRegion& s : args.regions) {
+    const AxisView& a = axes[static_cast<std::size_t>(s.axis)];
+    const std::size_t at_q = a.query_at(b, i), at_k = a.key_at(r, j);
+    Index ahead = 0;
+    if (a.whole && !__builtin_sub_overflow(floor_divide(a.query_whole[at_q], s.chunk),
+                                           floor_divide(a.key_whole[at_k], s.chunk), &ahead)) {
+      if (ahead >= s.low && ahead <= s.high) return n;
+    } else {
+      const auto chunk = static_cast<double>(s.chunk);
+      const auto part = [&](const auto& x) { return std::floor(static_cast<double>(x) / chunk); };
+      const double far = a.whole ? part(a.query_whole[at_q]) - part(a.key_whole[at_k])
+                                 : part(a.query[at_q]) - part(a.key[at_k]);
+      if (far >= static_cast<double>(s.low) && far <= static_cast<double>(s.high)) return n;
+    }
+    ++n;
+  }
+  return -1;
+}
+
+}  // namespace posenc::v0::detail

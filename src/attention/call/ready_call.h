@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checked call as every engine needs it: sizes, head groups, orders and positions. No element of
+// q, k or v is read.
+#pragma once
+#include <vector>
+
+#include "attention/call/grouping.h"
+#include "attention/call/order_view.h"
+#include "core/huge_pages.h"
+
+namespace posenc::inline v0::detail {
+
+// One axis of the positions.
+struct AxisView {
+  bool whole = false;        // both are integers: distances are taken in 64 bits
+  bool consecutive = false;  // whole, and each row of keys counts up by one
+  std::vector<Index> query_whole, key_whole;
+  Numbers query, key;
+  Index query_rows = 1, key_rows = 1, queries = 0, keys = 0;
+
+  std::size_t query_at(Index b, Index i) const noexcept {
+    return static_cast<std::size_t>((query_rows == 1 ? 0 : b) * queries + i);
+  }
+  std::size_t key_at(Index r, Index j) const noexcept {
+    return static_cast<std::size_t>((key_rows == 1 ? 0 : r) * keys + j);
+  }
+  double delta(Index b, Index i, Index r, Index j) const noexcept;
+};
+
+struct ReadyCall : OrderView {
+  // The call must have passed check_attention and check_attention_indices.
+  explicit ReadyCall(const AttentionArgs&);
+
+  Index B, R, H, G, D, V;  // R: rows of keys, B unless packed queries read pages
+  std::vector<AxisView> axes;
+  bool all_heads = false;  // a row needs all heads at once
+  bool by_order = false;   // something runs over the keys in order
+
+  Index group(Index h) const noexcept { return Grouping{H, G}.of(h); }
+  Index key_slab(Index r, Index h) const noexcept { return r * G + group(h); }
+  double factor(Index b, Index i) const noexcept;
+  double head_scale(Index b, Index h) const noexcept;
+  std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
+
+ private:
+  void read_axes();
+};
+
+}  // namespace posenc::v0::detail

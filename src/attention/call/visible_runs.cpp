@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/call/visible_runs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Orders are any 64-bit numbers; sums of a few of them fit here.
+__extension__ using Wide = __int128;
+constexpr Wide kFirst = std::numeric_limits<Index>::min(), kEnd = Wide{kUnbounded} + 1;
+
+// Orders that a query may see: [low, high), of which below `left` only 0 .. sinks - 1.
+struct OrderRange {
+  Wide low = kFirst, high = kEnd, left = kFirst;
+  Index sinks = 0;
+  bool holds(Index order) const noexcept {
+    return order >= low && order < high && (order >= left || (order >= 0 && order < sinks));
+  }
+};
+
+OrderRange orders_seen(const ReadyCall& c, Index b, Index h, Wide own) noexcept {
+  const Mask& m = c.args.mask;
+  OrderRange s;
+  s.sinks = m.sink_tokens;
+  if (m.causal) {
+    s.high = own + 1;
+    if (!m.prefix.empty()) s.high = std::max<Wide>(s.high, read_index(m.prefix, b));
+  }
+  if (m.window_left != kUnbounded) s.left = own - m.window_left;
+  if (m.window_right != kUnbounded) s.high = std::min(s.high, own + m.window_right + 1);
+  if (!m.head_side.empty()) {
+    const auto side = static_cast<Side>(read_index(m.head_side, h));
+    if (side == Side::past) s.high = std::min(s.high, own + 1);
+    if (side == Side::future) s.low = std::max(s.low, own);
+  }
+  if (m.chunk > 0) {
+    Index origin = 0;
+    if (!m.chunk_origin.empty())
+      origin = read_index(m.chunk_origin, b, Grouping{c.H, m.chunk_origin.shape[1]}.of(h));
+    const Wide inside = (own - origin) % m.chunk;
+    const Wide first = own - inside - (inside < 0 ? m.chunk : 0);
+    s.low = std::max(s.low, first);
+    s.high = std::min(s.high, first + m.chunk);
+  }
+  return s;
+}
+
+// The masks that are read for each key.
+struct KeyFilter {
+  KeyFilter(const ReadyCall& view, Index b, Index h, Index i, const QueryPlace& p) noexcept
+      : c(view), m(view.args.mask), place(p), row(b) {
+    ordered = !c.key_orders.empty();
+    if (!m.visible.empty()) visible = pair_row(m.visible, c.H, b, h, i);
+    if (!m.bias.empty()) bias = pair_row(m.bias, c.H, b, h, i);
+    if (!m.query_document.empty()) document = read_index(m.query_document, b, i);
+  }
+  bool needed() const noexcept {
+    return ordered || !m.visible.empty() || !m.bias.empty() || !m.query_document.empty() ||
+           !m.key_visible.empty();
+  }
+  bool shows(const OrderRange& seen, Index j) const noexcept {
+    if (ordered && !seen.holds(c.key_order(place, j))) return false;
+    if (!m.query_document.empty() && read_index(m.key_document, place.row, j) != document)
+      return false;
+    if (!m.key_visible.empty() && read_index(m.key_visible, place.row, j) == 0) return false;
+    if (!m.visible.empty() && static_cast<const std::uint8_t*>(m.visible.data)[visible.at(j)] == 0)
+      return false;
+    return m.bias.empty() || float_element(m.bias.data, m.bias.dtype, bias.at(j)) != -HUGE_VAL;
+  }
+  const ReadyCall& c;
+  const Mask& m;
+  const QueryPlace& place;
+  Index row;
+  bool ordered = false;
+  PairRow visible, bias;
+  Index document = 0;
+};
+
+void add_run(const KeyFilter& filter, const OrderRange& seen, Run run,
+             std::vector<Run>& runs) noexcept {
+  if (!filter.needed()) return runs.push_back(run);
+  for (Index j = run.begin; j < run.end; ++j) {
+    if (!filter.shows(seen, j)) continue;
+    const Index first = j;
+    while (j + 1 < run.end && filter.shows(seen, j + 1)) ++j;
+    runs.push_back({first, j + 1});
+  }
+}
+
+VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryPlace& p) noexcept {
+  VisibleBounds bounds;
+  const auto put = [&](Index begin, Index end) {
+    if (begin < end) bounds.run[bounds.count++] = {begin, end};
+  };
+  const Mask& m = c.args.mask;
+  Run all{p.begin, p.end};
+  if (!m.key_length.empty()) all.end = std::min(all.end, read_index(m.key_length, p.row));
+  if (!c.key_orders.empty()) {
+    put(all.begin, all.end);
+    return bounds;
+  }
+  const auto key = [&](Wide order) {  // of an order, inside the keys there are
+    return static_cast<Index>(std::clamp<Wide>(order, 0, p.end - p.begin)) + p.begin;
+  };
+  all.begin = std::max(all.begin, key(seen.low));
+  all.end = std::min(all.end, key(seen.high));
+  const Index left = std::max(all.begin, key(seen.left));
+  const Index sinks = std::min({key(seen.sinks), left, all.end});
+  if (sinks == left) {
+    put(all.begin, all.end);
+    return bounds;
+  }
+  put(all.begin, sinks);
+  put(left, all.end);
+  return bounds;
+}
+
+}  // namespace
+
+VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPlace& p) noexcept {
+  return bounds_of(c, orders_seen(c, b, h, p.order), p);
+}
+
+void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p,
+                  std::vector<Run>& runs) noexcept {
+  runs.clear();
+  const OrderRange seen = orders_seen(c, b, h, p.order);
+  const KeyFilter filter(c, b, h, i, p);
+  for (const Run& run : bounds_of(c, seen, p).runs()) add_run(filter, seen, run, runs);
+}
+
+MaskBlock mask_block(const ReadyCall& c, Index b, Index h, Run queries, Run keys) noexcept {
+  bool any = false, all = true;
+  for (Index i = queries.begin; i < queries.end; ++i) {
+    const QueryPlace p = c.place(b, i);
+    const OrderRange seen = orders_seen(c, b, h, p.order);
+    const KeyFilter filter(c, b, h, i, p);
+    Index visible = 0;
+    for (const Run& run : bounds_of(c, seen, p).runs()) {
+      const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+      if (!filter.needed()) visible += std::max<Index>(0, some.end - some.begin);
+      for (Index j = some.begin; filter.needed() && j < some.end; ++j)
+        visible += filter.shows(seen, j) ? 1 : 0;
+    }
+    any |= visible > 0;
+    all &= visible == keys.end - keys.begin;
+    if (any && !all) return MaskBlock::mixed;
+  }
+  return any ? MaskBlock::whole : MaskBlock::hidden;
+}
+
+std::vector<std::uint8_t> tiles_seen(const ReadyCall& c, bool own) {
+  const Mask& m = c.args.mask;
+  const Index tiles = whole_tiles(c.Tk) / kTile;
+  std::vector<std::uint8_t> seen(static_cast<std::size_t>(c.R * tiles), std::uint8_t{0});
+  const bool by_head = !m.head_side.empty() || (!m.chunk_origin.empty() && m.chunk > 0);
+  for (Index b = 0; b < c.B; ++b)
+    for (Index h = 0; h < (by_head ? c.H : 1); ++h)
+      for (Index i = 0; i < c.Tq; ++i) {
+        const QueryPlace p = c.place(b, i);
+        const auto row = seen.begin() + p.row * tiles;
+        for (const Run& run : visible_bounds(c, b, h, p).runs())
+          std::fill(row + run.begin / kTile, row + whole_tiles(run.end) / kTile, std::uint8_t{1});
+        if (const Index j = own ? c.own_key(p) : -1; j >= 0) row[j / kTile] = 1;
+      }
+  return seen;
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys a query sees. Masks by order are bounds of a range of keys, unless orders are given;
+// the other masks are read for each key inside the bounds.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "attention/call/ready_call.h"
+#include "kernels/attention/lanes.h"  // Run
+
+namespace posenc::inline v0::detail {
+
+// At most two runs, in storage order: no key outside them is visible.
+struct VisibleBounds {
+  Run run[2];
+  std::size_t count = 0;
+  Runs runs() const noexcept { return {run, count}; }
+};
+VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
+
+// The keys that query i of head h sees, in storage order.
+void find_visible(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&,
+                  std::vector<Run>& runs) noexcept;
+
+// A block of queries x keys: all pairs hidden, all visible, or some of each. The keys are those of
+// each query's own row of keys. A block without pairs is hidden.
+enum class MaskBlock : std::uint8_t { hidden, whole, mixed };
+MaskBlock mask_block(const ReadyCall&, Index b, Index h, Run queries, Run keys) noexcept;
+
+// Tiles of keys that any query may see, one flag a tile: [R, tiles of a row]. With `own` the keys of
+// the queries' own orders too.
+std::vector<std::uint8_t> tiles_seen(const ReadyCall&, bool own);
+
+}  // namespace posenc::v0::detail
