@@ -10,6 +10,7 @@
 
 #include "call_grid.h"
 #include "streams.h"
+#include "words.h"
 
 namespace posenc::cli {
 
@@ -31,11 +32,10 @@ HeadsLayout layout_of(const Array& a, const std::string& order, const std::strin
   return layout_from_name(word);
 }
 
-Index whole(std::string_view text, const std::string& mask) {
+Index mask_number(const std::string& value, Index low, const std::string& mask) {
   Index n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < -1)
-    throw UsageError(fmt::format("--mask {}: \"{}\" is no whole number", mask, text));
+  if (const std::string wrong = read_whole(value, low, kMost, n); !wrong.empty())
+    throw UsageError(fmt::format("--mask {}: a number {}", mask, wrong));
   return n;
 }
 
@@ -87,6 +87,13 @@ void add_mask_file(AttendCall& c, const std::string& file) {
   (real ? m.bias : m.visible) = kept.view();
 }
 
+void add_prefix(AttendCall& c, const std::string& value, const std::string& text) {
+  c.prefix = make_array(DType::i64, {1});
+  const Index n = mask_number(value, 0, text);
+  std::memcpy(c.prefix.bytes.data(), &n, sizeof n);
+  c.args.mask.prefix = std::as_const(c.prefix).view();
+}
+
 void add_mask(AttendCall& c, const std::string& text) {
   Mask& m = c.args.mask;
   const std::size_t at = text.find('=');
@@ -94,27 +101,25 @@ void add_mask(AttendCall& c, const std::string& text) {
                     value = at == std::string::npos ? "" : text.substr(at + 1);
   if (text == "causal") {
     m.causal = true;
+  } else if (names_array(text)) {
+    add_mask_file(c, text);
   } else if (at != std::string::npos && word == "window") {
     const std::size_t comma = value.find(',');
     if (comma == std::string::npos)
       throw UsageError("--mask window=L,R has two numbers, got \"" + text + "\"");
-    m.window_left = whole(std::string_view(value).substr(0, comma), text);
-    m.window_right = whole(std::string_view(value).substr(comma + 1), text);
+    m.window_left = mask_number(value.substr(0, comma), -1, text);
+    m.window_right = mask_number(value.substr(comma + 1), -1, text);
   } else if (at != std::string::npos && word == "prefix") {
-    c.prefix = make_array(DType::i64, {1});
-    const Index n = whole(value, text);
-    std::memcpy(c.prefix.bytes.data(), &n, sizeof n);
-    m.prefix = std::as_const(c.prefix).view();
+    add_prefix(c, value, text);
   } else if (at != std::string::npos && word == "chunk") {
-    m.chunk = whole(value, text);
+    m.chunk = mask_number(value, 1, text);
   } else if (at != std::string::npos && word == "sinks") {
-    m.sink_tokens = whole(value, text);
-  } else if (text.find('.') == std::string::npos) {
-    throw UsageError(
-        "--mask must be causal, window=L,R, prefix=N, chunk=N, sinks=N or a file, got \"" + text +
-        "\"");
+    m.sink_tokens = mask_number(value, 0, text);
   } else {
-    add_mask_file(c, text);
+    throw UsageError(
+        "--mask must be causal, window=L,R, prefix=N, chunk=N, sinks=N or a file F.npy, "
+        "F.safetensors or F.safetensors:NAME, got \"" +
+        text + "\"");
   }
 }
 
@@ -211,14 +216,13 @@ void read_orders(AttendCall& c, const AttendOptions& o) {
   }
   if (!o.key_length.empty()) m.key_length = read_integers(c, "key_length", o.key_length);
   if (o.chunk_origin.empty()) return;
-  if (o.chunk_origin.find('.') == std::string::npos) {
+  if (!names_array(o.chunk_origin)) {
     c.chunk_origin = make_array(DType::i64, {1, 1});
     Index n = 0;
-    const auto [end, error] =
-        std::from_chars(o.chunk_origin.data(), o.chunk_origin.data() + o.chunk_origin.size(), n);
-    if (error != std::errc() || end != o.chunk_origin.data() + o.chunk_origin.size())
-      throw UsageError("--chunk-origin must be a whole number or a file, got \"" + o.chunk_origin +
-                       "\"");
+    if (!read_whole(o.chunk_origin, -kMost, kMost, n).empty())
+      throw UsageError(
+          "--chunk-origin must be a whole number or a file F.npy or F.safetensors, got \"" +
+          o.chunk_origin + "\"");
     std::memcpy(c.chunk_origin.bytes.data(), &n, sizeof n);
     m.chunk_origin = std::as_const(c.chunk_origin).view();
   } else {

@@ -9,9 +9,20 @@
 #include "attention_call.h"
 #include "posenc/attention/order.h"
 #include "posenc/core/heads.h"
-#include "verbs.h"
 
 namespace posenc::cli {
+
+struct AttendOptions {
+  SubjectOptions subject;
+  std::vector<std::string> with;  // further SCHEMEs that act in the score
+  std::string q, k, v, order, params, positions, key_positions, offset;
+  std::string grid;                        // HxW of the tokens
+  std::vector<std::string> inputs, masks;  // NAME=F; words or files
+  std::string cu_seqlens, key_cu_seqlens, documents, token_types, gradient;
+  std::string query_order, key_order, chunk_origin, block_table, key_length;  // files or a number
+  std::optional<double> scale, softcap;
+  bool scores = false, terms = false, probabilities = false, locality = false;
+};
 
 // Everything that a call reads, kept alive. Arrays called q, k and v that are there before stand
 // for files that are not named.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "extend_rows.h"
+#include "table_input.h"
 
 namespace posenc::cli {
 namespace {

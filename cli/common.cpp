@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -55,112 +55,12 @@ ReadOptions read_options(const SubjectOptions& o) {
   return r;
 }
 
-Index integer(std::string_view text) {
-  Index v = 0;
-  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size())
-    throw UsageError(
-        fmt::format("positions must be A:B[:STEP], a list or an .npy file; \"{}\" is no "
-                    "64-bit integer",
-                    text));
-  return v;
-}
+// The verbs for what acts in the score.
+constexpr const char* kShowsScore =
+    "table --what bias and plot --kind bias show what depends on positions alone, plot --kind "
+    "terms what reads queries or keys";
 
-double real(std::string_view text) {
-  double v = 0;
-  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size() ||
-      !std::isfinite(v))
-    throw UsageError(fmt::format("positions must be finite numbers, got \"{}\"", text));
-  return v;
-}
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (std::size_t from = 0;;) {
-    const std::size_t to = text.find(at, from);
-    parts.push_back(text.substr(from, to - from));
-    if (to == std::string_view::npos) return parts;
-    from = to + 1;
-  }
-}
-
-constexpr std::uint64_t kMostPositions = std::uint64_t{1} << 32;
-
-PositionList position_range(std::string_view text) {
-  const auto parts = split(text, ':');
-  if (parts.size() > 3) throw UsageError("positions must be A:B or A:B:STEP");
-  const Index first = integer(parts[0]), last = integer(parts[1]);
-  const Index step = parts.size() == 3 ? integer(parts[2]) : 1;
-  if (step == 0) throw UsageError("the step of the positions must not be 0");
-  // Unsigned differences: A:B may span the whole 64-bit range.
-  const auto u = [](Index v) { return static_cast<std::uint64_t>(v); };
-  if (step > 0 ? last < first : last > first)
-    throw UsageError(
-        fmt::format("the range of positions {} is empty: the step points away from the end", text));
-  const bool empty = last == first;  // said so: a call without tokens
-  const std::uint64_t span = step > 0 ? u(last) - u(first) : u(first) - u(last);
-  const std::uint64_t width = step > 0 ? u(step) : 0 - u(step);
-  const std::uint64_t count = empty ? 0 : (span - 1) / width + 1;
-  if (count > kMostPositions)
-    throw UsageError(
-        fmt::format("at most {} positions in one call, got {}", kMostPositions, count));
-  PositionList list;
-  std::vector<Index> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<Index>(i) * step;
-  list.shape = {static_cast<Index>(count)};
-  list.owned.value = std::move(values);
-  return list;
-}
-
-PositionList position_list(std::string_view text) {
-  if (text.front() == '[') {
-    if (text.back() != ']') throw UsageError("a list of positions ends with ]");
-    text = text.substr(1, text.size() - 2);
-  }
-  PositionList list;
-  const auto parts = text.empty() ? std::vector<std::string_view>{} : split(text, ',');
-  bool whole = true;
-  for (auto part : parts) whole = whole && part.find_first_of(".eE") == std::string_view::npos;
-  if (whole) {
-    std::vector<Index> values;
-    for (auto part : parts) values.push_back(integer(part));
-    list.owned.value = std::move(values);
-  } else {
-    std::vector<double> values;
-    for (auto part : parts) values.push_back(real(part));
-    list.owned.value = std::move(values);
-  }
-  list.shape = {static_cast<Index>(parts.size())};
-  return list;
-}
-
-std::vector<double> finite(const std::string& file, std::vector<double> values) {
-  for (const double v : values)
-    if (!std::isfinite(v))
-      throw InputError(fmt::format("{}: positions must be finite, got {}", file, v));
-  return values;
-}
-
-PositionList position_file(const std::string& file) {
-  const Array a = read_npy(file);
-  if (a.shape.empty() || a.shape.size() > 3)
-    throw InputError(file + ": positions must be [t], [b, t] or [axes, b, t]");
-  PositionList list;
-  list.shape = a.shape;
-  if (a.dtype == DType::i64 || a.dtype == DType::i32)
-    list.owned.value = a.integers();
-  else if (a.dtype == DType::f64)
-    list.owned.value = finite(file, a.doubles());
-  else
-    throw InputError(
-        fmt::format("{}: positions must be i32, i64 or f64, got {}", file, dtype_name(a.dtype)));
-  if (a.shape.size() > 1) list.owned.batch = a.shape[a.shape.size() - 2];
-  if (a.shape.size() > 2) list.owned.axes = static_cast<std::int32_t>(a.shape[0]);
-  return list;
-}
-
-// Of a scheme that turns neither q nor k: where it acts instead.
+// Of a scheme that rotates neither q nor k: where it acts instead.
 std::string what_it_does(const Encoding& e) {
   return std::visit(
       [](const auto& scheme) -> std::string {
@@ -169,10 +69,7 @@ std::string what_it_does(const Encoding& e) {
         if constexpr (AbsoluteScheme<S>)
           return name + " acts at the input; table --what rows and plot --kind rows show it";
         else if constexpr (RelativeScheme<S>)
-          return name + " is added to the score, head by head; it has no frequencies and no rows" +
-                 (std::is_same_v<S, Alibi> || std::is_same_v<S, T5>
-                      ? "; table --what bias and plot --kind bias show it by distance"
-                      : " that could be tabled, drawn or applied");
+          return name + " acts in the score: " + kShowsScore;
         else
           return name +
                  " is a module with weights of its own; it has no frequencies, and its rows depend "
@@ -209,7 +106,7 @@ bool looks_like_a_hub(const std::string& text) {
 // What people write in place of a file.
 std::string absent(const std::string& text) {
   if (looks_like_a_scheme(text))
-    return "; a SCHEME is no MODEL: posenc table, plot and apply take it";
+    return "; a SCHEME is not a MODEL: posenc table, plot, apply, attend and bias accept one";
   if (looks_like_a_hub(text))
     return "; nothing is fetched: download the repository's config.json and name it or its folder";
   return "";
@@ -296,6 +193,15 @@ Subject read_subject(const SubjectOptions& o) {
   return s;
 }
 
+namespace {
+
+bool acts_in_score(const LayerSpec& layer) {
+  return std::any_of(layer.encodings.begin(), layer.encodings.end(),
+                     [](const auto& e) { return is_relative(e.value.scheme); });
+}
+
+}  // namespace
+
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
     if (!is_rotary(s.encoding->scheme))
@@ -308,10 +214,7 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (!layer.rotary)
     throw InputError(fmt::format(
         "{}: layer {} has no rotary encoding (it uses {}){}{}", s.model->file, layer.index,
-        layer.scheme,
-        layer.scheme == "alibi" || layer.scheme == "t5"
-            ? "; what it adds to the score: table --what bias, plot --kind bias"
-            : "",
+        layer.scheme, acts_in_score(layer) ? fmt::format("; in the score {}", kShowsScore) : "",
         s.model->input.empty() ? ""
                                : "; what acts at the input: table --what rows, plot --kind rows"));
   say_which(*s.model, o, layer);
@@ -331,23 +234,9 @@ RotarySpec turned_by(const Subject& s, const SubjectOptions& o) {
   return turned_by(*s.encoding, {o.context.value_or(0)});
 }
 
-PositionList read_positions(std::string_view text) {
-  if (text.size() > 4 && text.substr(text.size() - 4) == ".npy")
-    return position_file(std::string(text));
-  if (text.empty()) throw UsageError("--positions must not be empty");
-  if (text.find(':') != std::string_view::npos) return position_range(text);
-  return position_list(text);
-}
-
-Positions spread_over_axes(const PositionList& list, Index axes) {
-  Positions p = list;
-  if (p.axes == axes) return p;
-  if (p.axes != 1)
-    throw InputError(fmt::format("positions have {} axes, the encoding has {}", p.axes, axes));
-  say(fmt::format("one list of positions for {} axes: every axis takes it, as for text\n", axes));
-  p.axes = static_cast<std::int32_t>(axes);
-  p.axis_stride = 0;
-  return p;
+bool names_array(const std::string& argument) {
+  return argument.ends_with(".npy") || argument.ends_with(".safetensors") ||
+         argument.find(".safetensors:") != std::string::npos;
 }
 
 Array read_array(const std::string& argument, const std::string& preferred) {

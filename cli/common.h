@@ -2,7 +2,6 @@
 // What the verbs share: the subject (a model's file or a SCHEME), positions, outputs, exit codes.
 #pragma once
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -87,6 +86,8 @@ Positions spread_over_axes(const PositionList&, Index axes);
 
 // FILE.npy, FILE.safetensors (its only tensor, or the one called `preferred`),
 // FILE.safetensors:NAME.
+// Whether the argument is one of those forms, by its ending.
+bool names_array(const std::string& argument);
 Array read_array(const std::string& argument, const std::string& preferred);
 
 // Where data go: a file by its ending, or `-` with --format. Written aside and renamed.
@@ -99,9 +100,11 @@ bool is_stdout(const std::string& path);
 std::string output_format(const Output&, const char* known);
 // npy, safetensors or csv; anything else is refused. Asked before anything is read.
 std::string array_format(const Output&);
+// svg, html or png, likewise.
+std::string picture_format(const Output&);
 // Refuses a path that is one of the files that are read (FILE.safetensors:NAME too), or one of the
 // weights beside `model`: an input is never lost. Asked before anything is read.
-void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs,
+void refuse_overwriting(const std::string& path, const std::vector<std::string>& inputs,
                         const std::string& model = "");
 void write_arrays(const Output&, const Arrays&);
 // What was written: with --json {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}} on

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table in a file and the same table at another size: what `extend` writes and `plot` draws.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,9 +9,19 @@
 #include "posenc/absolute/extend.h"
 #include "posenc/io/array.h"
 #include "posenc/io/safetensors_edit.h"
-#include "verbs.h"
+#include "words.h"
 
 namespace posenc::cli {
+
+struct ExtendOptions {
+  std::string weights, tensor, to, how, grid, order, border, scale, rows;
+  Index prefix = 0, suffix = 0;
+  bool align_corners = false, antialias = false;
+  std::optional<double> a, alpha;
+  double offset = 0;
+};
+// The options that name a table in a file and its new size. `required`: of extend; plot shares them.
+void add_table_words(Words&, ExtendOptions&, bool required);
 
 struct ExtendedRows {
   const SafetensorsEntry* table = nullptr;  // of the index it was read from
@@ -22,7 +33,7 @@ struct ExtendedRows {
   Array before, after;  // [rows, channels]
   bool line() const { return is_one_axis(how.how); }
 };
-// Reads ExtendOptions but for `output` and `json`. Throws UsageError and InputError.
+// Throws UsageError and InputError.
 ExtendedRows extended_rows(const SafetensorsIndex&, const ExtendOptions&);
 
 // Elements of a tensor in `order` -> [rows, channels] and back, by moving bytes.

@@ -87,6 +87,13 @@ std::string array_format(const Output& out) {
                                out.format.empty() ? out.path : out.format));
 }
 
+std::string picture_format(const Output& out) {
+  const std::string format = output_format(out, "svg, html or png");
+  if (format == "svg" || format == "html" || format == "png") return format;
+  throw UsageError("the picture must be .svg, .html or .png, got \"" +
+                   (out.format.empty() ? out.path : out.format) + "\"");
+}
+
 namespace {
 
 // Whether a path is of the weights that lie beside a model's config, by the names that they have.
@@ -109,7 +116,7 @@ bool is_weights(const std::filesystem::path& path, const std::filesystem::path& 
 
 }  // namespace
 
-void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs,
+void refuse_overwriting(const std::string& path, const std::vector<std::string>& inputs,
                         const std::string& model) {
   if (is_stdout(path)) return;
   if (is_weights(path, model))

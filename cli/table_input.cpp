@@ -17,7 +17,7 @@
 #include "posenc/model/weights.h"
 #include "posenc/registry.h"
 #include "streams.h"
-#include "verbs.h"
+#include "table_input.h"
 
 namespace posenc::cli {
 namespace {

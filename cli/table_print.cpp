@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "posenc/core/error.h"
-#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -31,20 +30,21 @@ std::vector<std::string> names_of_positions(const std::string& positions) {
   return names;
 }
 
-int print_json(const std::string& name, const Array& a) {
+}  // namespace
+
+std::string numbers_json(const std::string& name, const Array& a) {
   Json numbers = Json::array(), shape = Json::array();
   for (const double x : a.doubles()) numbers.push(Json(x));
   for (const Index n : a.shape) shape.push(Json(n));
-  show("{}\n",
-       Json::object(
-           {{"schema", "posenc.table/1"}, {name, std::move(numbers)}, {"shape", std::move(shape)}})
-           .dump());
-  return kSuccess;
+  return Json::object({{"schema", "posenc.table/1"},
+                       {name, std::move(numbers)},
+                       {"shape", std::move(shape)}})
+             .dump() +
+         "\n";
 }
 
-}  // namespace
-
-int print_table(const Arrays& arrays, const std::string& positions, Columns order, bool json) {
+std::string printed_table(const Arrays& arrays, const std::string& positions, Columns order,
+                          bool json) {
   const auto& [name, a] = *arrays.begin();
   if (arrays.size() != 1 || a.shape.size() != 2 || a.dtype == DType::u8 ||
       a.shape[0] * a.shape[1] > kMostNumbers)
@@ -52,7 +52,7 @@ int print_table(const Arrays& arrays, const std::string& positions, Columns orde
         "-o F.npy, F.safetensors, F.csv or - is needed: printed are at most {} numbers in rows and "
         "columns",
         kMostNumbers));
-  if (json) return print_json(name, a);
+  if (json) return numbers_json(name, a);
   const bool bias = name == "bias";
   const std::vector<std::string> places = names_of_positions(positions);
   const Index rows = a.shape[0], columns = a.shape[1];
@@ -70,8 +70,7 @@ int print_table(const Arrays& arrays, const std::string& positions, Columns orde
       text += fmt::format("  {:>{}.7g}", v[static_cast<std::size_t>(r * columns + c)], kCell);
     text += '\n';
   }
-  write_stdout(text);
-  return kSuccess;
+  return text;
 }
 
 }  // namespace posenc::cli

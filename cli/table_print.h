@@ -10,7 +10,10 @@ namespace posenc::cli {
 // How cosine and sine stand in a row of cos_sin: cos_0, cos_1 .. sin_0, or cos_0, sin_0 ..
 enum class Columns : std::uint8_t { halves, pairs };
 
+// {"schema": "posenc.table/1", NAME: numbers, "shape"}.
+std::string numbers_json(const std::string& name, const Array&);
+
 // One line a position, or a head of a bias. Throws UsageError: arrays that need a file.
-int print_table(const Arrays&, const std::string& positions, Columns, bool json);
+std::string printed_table(const Arrays&, const std::string& positions, Columns, bool json);
 
 }  // namespace posenc::cli

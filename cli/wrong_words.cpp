@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "posenc/core/fields.h"
-#include "words.h"
+#include "wrong_words.h"
+
+#include "common.h"
 
 namespace posenc::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "chart.h"
+#include "options.h"
 #include "posenc/absolute/input_term.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "chart.h"
-#include "verbs.h"
+#include "options.h"
 
 namespace posenc::cli {
 

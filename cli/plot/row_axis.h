@@ -2,7 +2,7 @@
 // The axis of a heat map whose rows are positions.
 #pragma once
 #include "chart.h"
-#include "verbs.h"
+#include "options.h"
 
 namespace posenc::cli {
 

@@ -6,7 +6,7 @@
 
 #include "attend_call.h"
 #include "chart.h"
-#include "verbs.h"
+#include "options.h"
 
 namespace posenc::cli {
 

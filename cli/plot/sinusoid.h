@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "chart.h"
+#include "options.h"
 #include "posenc/absolute/sinusoidal.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 

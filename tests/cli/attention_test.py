@@ -260,7 +260,12 @@ class Attend(Case):
         self.error("attend", SUITE / "models" / "t5", *words, code=3, says="table needs [8, 2]")
         for scheme, more, code, says in (
                 (T5, [], 3, "learns table [8, 2]"), ("sinusoidal width=8", [], 3, "must act in attention"),
-                ("alibi", ["--mask", "windw"], 2, "--mask must be"), ("alibi", ["--mask", "window=3"], 2, "two numbers"),
+                ("alibi", ["--mask", "windw"], 2, "--mask must be"), ("alibi", ["--mask", "mask"], 2, "--mask must be"),
+                ("alibi", ["--mask", "./mask"], 2, "F.npy"), ("alibi", ["--mask", "v1.0/mask"], 2, "--mask must be"),
+                ("alibi", ["--mask", "prefix=-1"], 2, "--mask prefix=-1: a number must be a whole number of at least 0"),
+                ("alibi", ["--mask", "sinks=-1"], 2, "of at least 0"), ("alibi", ["--mask", "chunk=0"], 2, "of at least 1"),
+                ("alibi", ["--mask", "window=-2,0"], 2, "of at least -1"), ("alibi", ["--mask", "prefix=1e1"], 2, "in digits: 10"),
+                ("alibi", ["--chunk-origin", "v1.0"], 2, "--chunk-origin must be"), ("alibi", ["--mask", "window=3"], 2, "two numbers"),
                 ("alibi", ["--input", "x=q.npy"], 2, "read no input"), ("alibi", ["--offset", "middle"], 2, "--offset"),
                 ("alibi", ["--positions", "0:4"], 3, "4 positions"), ("alibi", ["--order", "htd"], 2, "--order"),
                 ("alibi", ["--params", q], 2, "learns nothing"), ("alibi", ["--gradient", self.write_npy("d.npy", [1], (1,))], 3, "shape of out"),

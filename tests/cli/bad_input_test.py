@@ -90,7 +90,7 @@ class BadInput(Case):
 
     def test_what_is_no_model_file(self):
         for text in ["rope head_dim=128", "rope", "yarn factor=4", "ropee head_dim=128"]:
-            self.error("explain", text, code=3, says="a SCHEME is no MODEL: posenc table, plot and apply take it")
+            self.error("explain", text, code=3, says="a SCHEME is not a MODEL: posenc table, plot, apply, attend and bias accept one")
         for text in ["meta-llama/Llama-3.1-8B", "https://huggingface.co/meta-llama/Llama-3.1-8B", "a" * 300 + "/b"]:
             self.error("explain", text, code=3, says="nothing is fetched: download the repository's config.json")
         for path in ["./some/file", "/some/file", "some", "some/thing/else"]:

@@ -4,11 +4,14 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
 
 from command_line import *
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-VERBS = ["list", "explain", "doctor", "table", "apply", "attend", "bias", "emit", "extend", "plot", "selftest", "bench", "completion", "man"]
+# The verbs that the program itself lists: a new one needs no line here.
+LISTED = subprocess.run([PROGRAM, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
+VERBS = re.findall(r"^  ([a-z]+) ", LISTED[LISTED.index("Subcommands:"):], re.M)
 
 
 class Help(Case):
@@ -22,6 +25,10 @@ class Help(Case):
                     path.write_text(text)
                 self.assertEqual(text, path.read_text())
                 self.assertIn("posenc", text)
+
+    def test_every_verb_is_listed(self):
+        """Each file of cli/verbs is a verb of the table, and nothing else is."""
+        self.assertEqual(sorted(VERBS), sorted(p.stem for p in (SOURCE / "cli" / "verbs").glob("*.cpp")))
 
     def test_every_verb_has_an_example(self):
         for verb in VERBS:
@@ -46,7 +53,7 @@ class Help(Case):
         script = self.posenc("completion", "zsh").decode()
         words = shlex.split(script[script.index("verbs=(") + 7:script.index("  )\n")])
         self.assertEqual([w.split(":")[0] for w in words], VERBS)
-        self.assertIn("doctor:what is wrong, risky or ambiguous in a model's positions", words)
+        self.assertIn("doctor:report what is wrong, risky or ambiguous in a model's positions", words)
         for line in self.posenc("completion", "fish").decode().splitlines():
             inside = False
             for c in line.replace("\\'", ""):

@@ -268,11 +268,13 @@ class Plots(Case):
 
     def test_what_has_no_picture_says_where_it_acts(self):
         out = self.folder / "p.svg"
-        for scheme, says in [("alibi", ["alibi", "added to the score"]),
-                             ("t5 bidirectional=true", ["t5", "added to the score"]),
+        for scheme, says in [("alibi", ["alibi acts in the score", "plot --kind bias"]),
+                             ("t5 bidirectional=true", ["t5 acts in the score", "plot --kind bias"]),
+                             ("kerple kernel=log", ["kerple acts in the score", "table --what bias"]),
+                             ("shaw left=4 right=4", ["shaw acts in the score", "plot --kind terms"]),
                              ("convolutional width=8", ["convolutional", "weights of its own"]),
                              ("distance_offset width=8", ["distance_offset", "more than a position"])]:
-            for kind in ["rows", "wavelengths"] if scheme in ("alibi", "t5 bidirectional=true") else ["rows", "decay", "wavelengths"]:
+            for kind in ["rows", "wavelengths", "scaling"] if "acts in the score" in says[0] else ["rows", "decay", "wavelengths"]:
                 self.error("plot", scheme, "--kind", kind, "-o", out, code=3, says=says)
             self.error("table", scheme, "--positions", "0:2", "-o", self.folder / "o.npy", code=3, says=says)
         q = self.write_npy("q.npy", [0.0] * 8, (1, 1, 8))

@@ -4,12 +4,12 @@
 
 #include <regex>
 
+#include "checks.h"
 #include "lines/limits.h"
 #include "lines/line.h"
 #include "posenc/core/executor.h"
 #include "posenc/core/isa.h"
 #include "streams.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 namespace {
@@ -91,7 +91,7 @@ void print_result(const bench::Line& l, const bench::Measured& m, const Style& s
 
 }  // namespace
 
-int bench(const BenchOptions& o, char**) {
+Report bench(const BenchOptions& o, const Request& r) {
   std::regex filter;
   try {
     filter = std::regex(o.filter);
@@ -105,7 +105,7 @@ int bench(const BenchOptions& o, char**) {
   const std::vector<bench::Limit> limits = bench::machine_limits();
   const Json about = machine(limits);
   const Style style = style_for_stdout();
-  if (!o.json) {
+  if (!r.json) {
     show("{}, kernels {}\n", about.at("cpu").as_string(), about.at("isa").as_string());
     for (const bench::Limit& l : limits)
       show("  limit {:<15} {:.1f} {}\n", l.name, l.value,
@@ -120,21 +120,22 @@ int bench(const BenchOptions& o, char**) {
     try {
       const bench::Measured m = bench::measure(chosen[i], o.quick ? 0.1 : 1.0);
       results.push(result(chosen[i], m));
-      if (!o.json) print_result(chosen[i], m, style);
+      if (!r.json) print_result(chosen[i], m, style);
     } catch (const std::invalid_argument& e) {  // this machine lacks what the line needs
       results.push(lacking(chosen[i], e.what()));
-      if (!o.json) show("  {:<52} {}\n", chosen[i].name, e.what());
+      if (!r.json) show("  {:<52} {}\n", chosen[i].name, e.what());
     } catch (const std::runtime_error& e) {
       wrong = true;
       say(fmt::format("{}\n", e.what()));
     }
   }
-  if (o.json)
-    write_text(
-        "-", Json::object({{"schema", "posenc.bench/1"}, {"machine", about}, {"results", results}})
-                     .dump(2) +
-                 "\n");
-  return wrong ? kNegative : kSuccess;
+  Report report{.code = wrong ? kNegative : kSuccess};
+  if (r.json)
+    report.text =
+        Json::object({{"schema", "posenc.bench/1"}, {"machine", about}, {"results", results}})
+            .dump(2) +
+        "\n";
+  return report;
 }
 
 }  // namespace posenc::cli

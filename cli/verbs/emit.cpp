@@ -4,13 +4,24 @@
 //   Attention        Y = softmax(scale Q K^T + attn_mask) V
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "attend_call.h"
+#include "call_words.h"
 #include "onnx_file.h"
 #include "posenc/phase.h"
 #include "streams.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
+
+struct EmitOptions {
+  std::string kind;    // onnx
+  AttendOptions call;  // its subject, positions, masks, offset, scale and learned arrays
+  Index heads = 0, head_dim = 0;
+  std::string dtype;  // "": f32
+};
 
 constexpr Index kOperatorSet = 23;
 
@@ -211,23 +222,47 @@ Json report(const OnnxNode& n, const std::string& path) {
                        {"outputs", Json::object({{n.output.name, axes_json(n.output)}})}});
 }
 
+Report emit(const EmitOptions& o, const Request& r) {
+  if (!is_stdout(r.path) && std::filesystem::path(r.path).extension() != ".onnx")
+    throw UsageError("the output must be .onnx or -, got \"" + r.path + "\"");
+  const OnnxNode node = node_of(o, read_subject(o.call.subject));
+  Report done{.bytes = onnx_bytes(node, kOperatorSet)};
+  if (r.json) done.text = report(node, r.path).dump(2) + "\n";
+  done.written = fmt::format("{}: one {} of operator set {}\n", r.path, node.op_type, kOperatorSet);
+  return done;
+}
+
+Verb::Run declare_emit(Words& w) {
+  auto o = std::make_shared<EmitOptions>();
+  w.text("KIND", o->kind, "",
+         "onnx: a model of one node of operator set 23: RotaryEmbedding with exact cos and sin,\n"
+         "or Attention with the score terms of a scheme as its bias")
+      .required()
+      .one_of({"onnx"});
+  w.subject(o->call.subject, Takes::model_or_scheme);
+  add_places(w, o->call,
+             "of a rotation: 0:N, the rows of its caches (default of a MODEL: its context);\nof "
+             "score terms: positions of the queries, A:B[:STEP], a list or an .npy");
+  w.whole("--heads", o->heads, 1, 65536, "N", "of score terms: number of attention heads");
+  w.whole("--head-dim", o->head_dim, 1, 65536, "N", "of score terms: channels of a head");
+  add_params(w, o->call.params);
+  w.text("--dtype", o->dtype, "T", "dtype of the tensors: f32 (default), f16 or bf16");
+  w.text("-o,--output", w.out.path, "F", "F.onnx, or - for stdout; no partial file is left")
+      .required()
+      .is_output = true;
+  w.json();
+  return [o](const Request& r) { return emit(*o, r); };
+}
+
 }  // namespace
 
-int emit_verb(const EmitOptions& o) {
-  if (!is_stdout(o.output) && std::filesystem::path(o.output).extension() != ".onnx")
-    throw UsageError("the output must be .onnx or -, got \"" + o.output + "\"");
-  if (o.json && is_stdout(o.output))
-    throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output, {o.call.params, o.call.positions, o.call.key_positions},
-                     o.call.subject.text);
-  const OnnxNode node = node_of(o, read_subject(o.call.subject));
-  write_text(o.output, onnx_bytes(node, kOperatorSet));
-  if (is_stdout(o.output)) return kSuccess;
-  if (o.json)
-    write_text("-", report(node, o.output).dump(2) + "\n");
-  else
-    say(fmt::format("{}: one {} of operator set {}\n", o.output, node.op_type, kOperatorSet));
-  return kSuccess;
-}
+const Verb emit_verb{
+    "emit", "write a rotation or score terms as an ONNX model", &declare_emit,
+    "Examples:\n  posenc emit onnx models/llama --positions 0:8192 -o rotary.onnx\n"
+    "  posenc emit onnx \"rope head_dim=128 pairing=half_split + yarn factor=4 "
+    "original_context=4096\" \\\n    --context 16384 --positions 0:16384 --dtype f16 -o "
+    "rotary.onnx\n"
+    "  posenc emit onnx \"t5 bidirectional=false\" --params t5.safetensors --heads 8 --head-dim "
+    "64 \\\n    --positions 0:512 --mask causal -o attention.onnx"};
 
 }  // namespace posenc::cli

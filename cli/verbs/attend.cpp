@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <memory>
 
 #include "attend_call.h"
 #include "call_grid.h"
+#include "call_words.h"
 #include "posenc/attention/locality.h"
 #include "streams.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
@@ -82,18 +85,7 @@ void add_scores(const AttendOptions& o, const AttendCall& c, const AttentionPlan
   if (o.locality) add_locality(c, o.probabilities ? all.at("probabilities") : unasked, all);
 }
 
-}  // namespace
-
-int attend_verb(const AttendOptions& o) {
-  if (array_format(o.output) != "safetensors")
-    throw UsageError("attend writes several arrays: -o F.safetensors");
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path,
-                     {o.q, o.k, o.v, o.params, o.positions, o.key_positions, o.gradient,
-                      o.cu_seqlens, o.key_cu_seqlens, o.documents, o.token_types, o.subject.arrays,
-                      o.query_order, o.key_order, o.chunk_origin, o.block_table, o.key_length},
-                     o.subject.text);
+Report attend(const AttendOptions& o) {
   AttendCall c;
   SubjectOptions chosen = o.subject;
   chosen.sizes = sizes_of_call(c, o);
@@ -114,9 +106,46 @@ int attend_verb(const AttendOptions& o) {
   add_scores(o, c, plan, files, all);
   all.emplace("out", std::move(c.out));
   all.emplace("log_sum_exp", std::move(c.log_sum_exp));
-  write_arrays(o.output, all);
-  report_written("posenc.attend/1", o.output.path, all, o.json);
-  return kSuccess;
+  return {.schema = "posenc.attend/1", .arrays = std::move(all)};
 }
+
+Verb::Run declare_attend(Words& w) {
+  auto o = std::make_shared<AttendOptions>();
+  w.subject(o->subject, Takes::model_or_scheme);
+  add_tensors(w, *o);
+  add_places(w, *o,
+             "positions of the queries: A:B[:STEP], a list or an .npy (default: their order)");
+  w.text("--grid", o->grid, "HxW",
+         "the tokens are the cells of this grid, row by row, or --positions counts its cells; a\n"
+         "model's tables of each axis are resized to it, as its program does (default: the "
+         "scheme's own grid)");
+  add_packing(w, *o);
+  w.real("--softcap", o->softcap, "C",
+         "q.k becomes C tanh(q.k / C); 0 turns it off (default: a model's)");
+  w.text("--gradient", o->gradient, "F",
+         "the gradient of out: writes grad_q, grad_k, grad_v and grad_NAME of every parameter and "
+         "input")
+      .file();
+  w.flag("--scores", o->scores, "write content (scaled q.k), scores and capped");
+  w.flag("--terms", o->terms, "write content_key, query_position, position_key, position_position");
+  w.flag("--probabilities", o->probabilities, "write probabilities");
+  w.flag("--locality", o->locality,
+         "write locality [heads, distances]: attention mass by distance, query - key");
+  w.output(Holds::arrays, "F.safetensors: out, log_sum_exp and the arrays of the other options")
+      .required();
+  return [o](const Request&) { return attend(*o); };
+}
+
+}  // namespace
+
+const Verb attend_verb{
+    "attend", "compute attention of q, k and v from files, with position terms and gradients",
+    &declare_attend,
+    "Examples:\n  posenc attend \"t5 bidirectional=false\" --q q.npy --k k.npy --v v.npy \\\n"
+    "    --params t5.safetensors --mask causal -o out.safetensors\n"
+    "  posenc attend models/bloom --layer 3 --q q.npy --k k.npy --v v.npy --order bhtd --scores "
+    "-o out.safetensors\n"
+    "  posenc attend alibi --q x.safetensors:q --k x.safetensors:k --v x.safetensors:v --mask "
+    "window=128,0 \\\n    --gradient d_out.npy -o out.safetensors"};
 
 }  // namespace posenc::cli

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numbers>
 
 #include "attention_call.h"
@@ -14,11 +15,19 @@
 #include "posenc/core/error.h"
 #include "streams.h"
 #include "table_angles.h"
+#include "table_input.h"
 #include "table_print.h"
-#include "verbs.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
+
+struct TableOptions {
+  SubjectOptions subject;
+  std::string positions, what, layout, precision, dtype;  // "": the default
+  std::string grid;                                       // HxW: the positions count its cells
+  Index heads = 0;                                        // of --what bias
+};
 
 DType dtype_word(const std::string& word) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
@@ -107,9 +116,9 @@ constexpr std::array<Reads, 8> kReads{{{"rows", true, false, "f64 f32 f16 bf16"}
                                        {"sin", true, true, "f64 f32 f16 bf16"},
                                        {"cos_sin", true, true, "f64 f32 f16 bf16"}}};
 
-void check_options(const TableOptions& o) {
+void check_options(const TableOptions& o, const Request& r) {
   const auto found =
-      std::find_if(kReads.begin(), kReads.end(), [&](const Reads& r) { return r.what == o.what; });
+      std::find_if(kReads.begin(), kReads.end(), [&](const Reads& x) { return x.what == o.what; });
   if (found == kReads.end())
     throw UsageError(
         "--what must be inv_freq, turns, angles, cos, sin, cos_sin, bias or rows, got " + o.what);
@@ -136,7 +145,7 @@ void check_options(const TableOptions& o) {
       std::string::npos)
     throw UsageError(
         fmt::format("--what {} has --dtype {}, got {}", o.what, found->dtypes, o.dtype));
-  if (word == "bf16" && !o.output.path.empty() && array_format(o.output) == "npy")
+  if (word == "bf16" && !r.path.empty() && array_format({r.path, r.format}) == "npy")
     throw UsageError("--dtype bf16: .npy has no bfloat16; write .safetensors");
 }
 
@@ -230,8 +239,8 @@ bool means_frequencies(const TableOptions& o) {
   return o.positions.empty() && (o.what.empty() || o.what == "inv_freq");
 }
 
-// The frequencies, for a person.
-int print_frequencies(const TableOptions& o) {
+// The frequencies, printed.
+Report print_frequencies(const TableOptions& o, const Request& r) {
   if (!o.grid.empty() || !o.layout.empty() || !o.precision.empty() || !o.dtype.empty())
     throw UsageError(
         "--grid, --layout, --precision and --dtype go with --positions, or with -o F.npy, "
@@ -242,17 +251,8 @@ int print_frequencies(const TableOptions& o) {
         "what acts at the input has no frequencies to print: its rows need --positions");
   const RotarySpec spec = turned_by(subject, o.subject);
   const Array a = frequencies(spec, DType::f64);
+  if (r.json) return {.text = numbers_json("inv_freq", a)};
   const std::vector<double> f = a.doubles();
-  if (o.json) {
-    Json list = Json::array(), shape = Json::array();
-    for (const double x : f) list.push(Json(x));
-    for (const Index n : a.shape) shape.push(Json(n));
-    show("{}\n", Json::object({{"schema", "posenc.table/1"},
-                               {"inv_freq", std::move(list)},
-                               {"shape", std::move(shape)}})
-                     .dump());
-    return kSuccess;
-  }
   std::string text = fmt::format("{:>6}  {:>24}  {}\n", "pair", "frequency [rad/position]",
                                  "wavelength [positions]");
   const auto pairs = static_cast<std::size_t>(a.shape.back());
@@ -262,37 +262,66 @@ int print_frequencies(const TableOptions& o) {
         "{:>6}  {:>24}  {:>22}\n", i % pairs, number_text(f[i]),
         f[i] == 0 ? "never rotates" : short_number(2 * std::numbers::pi / std::abs(f[i]), 6));
   }
-  write_stdout(text);
-  return kSuccess;
+  return {.text = text};
 }
 
-}  // namespace
-
-int table(TableOptions o) {
-  const bool printed = o.output.path.empty();
-  if (printed && !o.output.format.empty()) throw UsageError("--format goes with -o -");
-  if (printed && means_frequencies(o)) return print_frequencies(o);
-  if (!printed) (void)array_format(o.output);  // refused before anything is read
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.positions, o.subject.arrays}, o.subject.text);
+Report table(TableOptions o, const Request& r) {
+  if (r.printed() && means_frequencies(o)) return print_frequencies(o, r);
   const Subject subject = read_subject(o.subject);
   const bool bias = o.what == "bias";
   const bool input = !bias && means_rows(subject, o);
   if (o.what.empty()) o.what = input ? "rows" : "cos_sin";
-  check_options(o);
+  check_options(o, r);
   if (!input && o.subject.input) throw UsageError("--input goes with --what rows");
-  const Arrays out =
+  Arrays out =
       bias    ? Arrays{{"bias", distance_bias(bias_encodings(subject, o.subject), o.subject,
                                               o.subject.arrays, read_positions(o.positions), o.heads)}}
       : input ? input_table(subject, o)
               : rotary_table(subject, o);
-  if (printed)
-    return print_table(out, o.positions, o.layout == "pairs" ? Columns::pairs : Columns::halves,
-                       o.json);
-  write_arrays(o.output, out);
-  report_written("posenc.table/1", o.output.path, out, o.json);
-  return kSuccess;
+  if (r.printed())
+    return {.text = printed_table(out, o.positions,
+                                  o.layout == "pairs" ? Columns::pairs : Columns::halves, r.json)};
+  return {.schema = "posenc.table/1", .arrays = std::move(out)};
 }
+
+Verb::Run declare_table(Words& w) {
+  auto o = std::make_shared<TableOptions>();
+  w.subject(o->subject, Takes::model_or_scheme);
+  w.text("--positions", o->positions, "P", "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")
+      .file();
+  w.text("--what", o->what, "WHAT",
+         "inv_freq, turns, angles, cos, sin or cos_sin (default);\n"
+         "bias: what a score scheme adds, [heads, distances], where --positions are distances, "
+         "query - key;\nrows (default of a subject without rotation): the input encoding, learned "
+         "rows from the weights\nbeside the config or from the .gguf");
+  w.text("--grid", o->grid, "HxW",
+         "positions count the cells of an image of H rows and W columns, row by row");
+  w.whole("--heads", o->heads, 1, 65536, "N", "of bias: number of attention heads");
+  w.whole("--input", o->subject.input, 0, kMost, "K",
+          "which of several encodings at the input, counted from 0");
+  w.text("--layout", o->layout, "LAYOUT", "half, duplicated, repeated or pairs").otherwise("half");
+  w.text("--precision", o->precision, "P", "exact, hf_float32, hf_bfloat16_table or ggml")
+      .otherwise("exact");
+  w.text("--dtype", o->dtype, "T", "f64, f32, f16 or bf16 (default: f64 if exact, else f32)");
+  w.output(Holds::one_array,
+           "F.npy, F.safetensors, F.csv or - (default: printed; without --positions the "
+           "frequencies)");
+  return [o](const Request& r) { return table(*o, r); };
+}
+
+}  // namespace
+
+const Verb table_verb{
+    "table",
+    "compute frequencies, turns, angles, cos and sin, exactly or with a program's rounding",
+    &declare_table,
+    "Examples:\n  posenc table config.json\n"
+    "  posenc table \"rope head_dim=8 pairing=half_split\" --positions 0:4\n"
+    "  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o cos.npy\n"
+    "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
+    "  posenc table \"sinusoidal width=512 layout=halves\" --positions 0:512 -o pe.npy\n"
+    "  posenc table models/bert --what rows --positions 0:512 -o rows.npy\n"
+    "  posenc table models/detr --grid 25x34 --positions 0:850 -o rows.npy\n"
+    "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors"};
 
 }  // namespace posenc::cli

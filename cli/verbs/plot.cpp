@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc plot: its words, and the pictures of the frequencies of a rotary encoding.
+// posenc plot: the choice of the picture, and the pictures of the frequencies of a rotary encoding.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 
 #include "call_grid.h"
-#include "chart.h"
-#include "compare.h"
-#include "input.h"
-#include "language.h"
-#include "rasterise.h"
-#include "rotary.h"
-#include "score.h"
-#include "streams.h"
+#include "plot/chart.h"
+#include "plot/compare.h"
+#include "plot/input.h"
+#include "plot/language.h"
+#include "plot/rasterise.h"
+#include "plot/rotary.h"
+#include "plot/score.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
@@ -215,19 +216,8 @@ std::string picture(const std::vector<Figure>& figures, const std::string& forma
   return format == "png" ? png_of_svg(svg) : svg;
 }
 
-}  // namespace
-
-int plot(PlotOptions o) {
-  if (o.output.empty()) o.output = "plot." + (o.format.empty() ? "svg" : o.format);
-  refuse_overwriting(o.output, {o.subject.text, o.subject.arrays, o.positions, o.call.q, o.call.k,
-                                o.call.v, o.call.params});
+Report plot(PlotOptions o, const Request& r) {
   check_language(o.language);
-  const std::string format = output_format({o.output, o.format}, "svg, html or png");
-  if (format != "svg" && format != "html" && format != "png")
-    throw UsageError("the picture must be .svg, .html or .png, got \"" +
-                     (o.format.empty() ? o.output : o.format) + "\"");
-  if (o.json && is_stdout(o.output))
-    throw UsageError("--json and the picture cannot both go to stdout");
   const std::initializer_list<const char*> takes_positions{"",      "rows",     "rotation", "bias",
                                                            "terms", "locality", "decay"};
   if (!o.positions.empty() &&
@@ -240,18 +230,44 @@ int plot(PlotOptions o) {
     retitle(figures, o.title);
     title = o.title;
   }
-  write_text(o.output, picture(figures, format, o.title.empty() ? "posenc: " + title : title));
-  if (o.json) {
-    Json all = Json::array();
-    for (const Figure& f : figures) all.push(data(f));
-    write_text("-", Json::object(
-                        {{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", in_utf8(all)}})
-                            .dump() +
-                        "\n");
-  } else if (!is_stdout(o.output)) {
-    say(fmt::format("{}: {}\n", o.output, o.kind));
-  }
-  return kSuccess;
+  Report made{.bytes = picture(figures, r.format, o.title.empty() ? "posenc: " + title : title)};
+  made.written = fmt::format("{}: {}\n", r.path, o.kind);
+  if (!r.json) return made;
+  Json all = Json::array();
+  for (const Figure& f : figures) all.push(data(f));
+  made.text =
+      Json::object({{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", in_utf8(all)}})
+          .dump() +
+      "\n";
+  return made;
 }
+
+Verb::Run declare_plot(Words& w) {
+  auto o = std::make_shared<PlotOptions>();
+  add_plot_words(w, *o);
+  return [o](const Request& r) { return plot(*o, r); };
+}
+
+}  // namespace
+
+const Verb plot_verb{
+    "plot", "draw rows, wavelengths, rotation, decay, error, scaling, bias, terms or locality",
+    &declare_plot,
+    "Examples:\n  posenc plot config.json\n"
+    "  posenc plot models/gemma --title \"Local and global layers\" -o wavelengths.svg\n"
+    "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
+    "rows.html\n"
+    "  posenc plot \"rope head_dim=8 pairing=half_split\" --kind rotation -o dials.png\n"
+    "  posenc plot alibi --compare \"t5 bidirectional=false\" --start 1 --kind bias --heads 8 -o "
+    "both.svg\n"
+    "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
+    "  posenc plot models/bert --kind decay -o learned.svg\n"
+    "  posenc plot models/detr --grid 12x16 -o cells.svg\n"
+    "  posenc plot alibi --kind locality --mask causal -o local.svg\n"
+    "  posenc plot \"deberta max_relative_positions=64 position_buckets=0\" --start 1 --kind "
+    "terms -o terms.svg\n"
+    "  posenc plot bert.safetensors --kind extend --tensor "
+    "bert.embeddings.position_embeddings.weight \\\n"
+    "    --to 1024 --how linear -o longer.svg"};
 
 }  // namespace posenc::cli

@@ -4,11 +4,11 @@
 
 #include <regex>
 
+#include "checks.h"
 #include "conformance/runner/runner.h"
 #include "posenc/registry.h"
 #include "posenc/rotary/plan.h"
 #include "streams.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 namespace {
@@ -66,7 +66,7 @@ void print_report(const Json& report, const Style& style) {
 
 }  // namespace
 
-int selftest(const SelftestOptions& o, char**) {
+Report selftest(const SelftestOptions& o, const Request& r) {
   try {
     std::regex(o.filter);
   } catch (const std::regex_error& e) {
@@ -97,11 +97,12 @@ int selftest(const SelftestOptions& o, char**) {
   std::size_t cases = 0;
   for (const Json& s : report.at("suites").as_array()) cases += s.at("cases").as_array().size();
   if (cases == 0 && !o.filter.empty()) throw UsageError("no case matches --filter " + o.filter);
-  if (o.json)
-    write_text("-", report.dump(2) + "\n");
+  Report answer{.code = conformance::all_passed(report) ? kSuccess : kNegative};
+  if (r.json)
+    answer.text = report.dump(2) + "\n";
   else
     print_report(report, style_for_stdout());
-  return conformance::all_passed(report) ? kSuccess : kNegative;
+  return answer;
 }
 
 }  // namespace posenc::cli

@@ -1,20 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "completion.h"
+#include "scripts.h"
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "posenc/version.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
 
-std::vector<std::string> words(const CLI::App& verb) {
-  std::vector<std::string> out;
-  for (const CLI::Option* o : verb.get_options())
-    for (const std::string& l : o->get_lnames()) out.push_back("--" + l);
-  return out;
+struct DescribedVerb {
+  const Verb* verb;
+  Words words{};
+
+  std::string name() const { return verb->name; }
+  // "--help" and the long name of each option.
+  std::vector<std::string> options() const {
+    std::vector<std::string> out{"--help"};
+    for (const Word& word : words.all())
+      if (!word.is_positional()) out.push_back("--" + word.name());
+    return out;
+  }
+};
+
+std::deque<DescribedVerb> described_verbs() {
+  std::deque<DescribedVerb> all;
+  for (const Verb* verb : verbs()) {
+    DescribedVerb& one = all.emplace_back(DescribedVerb{verb});
+    (void)verb->declare(one.words);
+  }
+  return all;
 }
 
 std::string joined(const std::vector<std::string>& v, const char* between) {
@@ -36,16 +51,12 @@ std::string quoted(std::string_view text, std::string_view quote, std::string_vi
   return out;
 }
 
-std::vector<const CLI::App*> verbs(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-std::string bash(const CLI::App& app) {
+std::string bash() {
   std::vector<std::string> names;
   std::string cases;
-  for (const CLI::App* v : verbs(app)) {
-    names.push_back(v->get_name());
-    cases += fmt::format("    {}) options=\"{}\" ;;\n", v->get_name(), joined(words(*v), " "));
+  for (const DescribedVerb& v : described_verbs()) {
+    names.push_back(v.name());
+    cases += fmt::format("    {}) options=\"{}\" ;;\n", v.name(), joined(v.options(), " "));
   }
   return fmt::format(
       "# bash completion for posenc\n_posenc() {{\n"
@@ -59,13 +70,11 @@ std::string bash(const CLI::App& app) {
       joined(names, " "), cases);
 }
 
-std::string zsh(const CLI::App& app) {
+std::string zsh() {
   std::string verbs_text, cases;
-  for (const CLI::App* v : verbs(app)) {
-    verbs_text +=
-        fmt::format("    '{}:{}'\n", v->get_name(), quoted(v->get_description(), "'\\''", "\\:"));
-    cases +=
-        fmt::format("    {}) compadd -- {}; _files ;;\n", v->get_name(), joined(words(*v), " "));
+  for (const DescribedVerb& v : described_verbs()) {
+    verbs_text += fmt::format("    '{}:{}'\n", v.name(), quoted(v.verb->summary, "'\\''", "\\:"));
+    cases += fmt::format("    {}) compadd -- {}; _files ;;\n", v.name(), joined(v.options(), " "));
   }
   return fmt::format(
       "#compdef posenc\n_posenc() {{\n  local -a verbs\n  verbs=(\n{}  )\n"
@@ -75,22 +84,16 @@ std::string zsh(const CLI::App& app) {
       verbs_text, cases);
 }
 
-std::string fish(const CLI::App& app) {
+std::string fish() {
   std::string out = "# fish completion for posenc\n";
-  for (const CLI::App* v : verbs(app)) {
-    out += fmt::format("complete -c posenc -n __fish_use_subcommand -a {} -d '{}'\n", v->get_name(),
-                       quoted(v->get_description(), "\\'", ":"));
-    for (const CLI::Option* o : v->get_options())
-      for (const std::string& l : o->get_lnames())
-        out += fmt::format("complete -c posenc -n '__fish_seen_subcommand_from {}' -l {}\n",
-                           v->get_name(), l);
+  for (const DescribedVerb& v : described_verbs()) {
+    out += fmt::format("complete -c posenc -n __fish_use_subcommand -a {} -d '{}'\n", v.name(),
+                       quoted(v.verb->summary, "\\'", ":"));
+    for (const std::string& option : v.options())
+      out += fmt::format("complete -c posenc -n '__fish_seen_subcommand_from {}' -l {}\n", v.name(),
+                         option.substr(2));
   }
   return out;
-}
-
-// "-h,--help", or MODEL of what has its place.
-std::string shown_name(const CLI::Option& o) {
-  return o.nonpositional() ? o.get_name(false, true) : o.get_name(true);
 }
 
 // roff: a leading dot or quote and every backslash and dash need care.
@@ -110,22 +113,21 @@ std::string roff(std::string_view text) {
 
 }  // namespace
 
-std::string completion_script(const CLI::App& app, const std::string& shell) {
-  return shell == "bash" ? bash(app) : shell == "zsh" ? zsh(app) : fish(app);
+std::string completion_script(const std::string& shell) {
+  return shell == "bash" ? bash() : shell == "zsh" ? zsh() : fish();
 }
 
-std::string manual_page(const CLI::App& app) {
+std::string manual_page() {
   std::string out = fmt::format(
       ".TH POSENC 1 \"\" \"posenc {}\" \"User Commands\"\n.SH NAME\nposenc \\- {}\n"
       ".SH SYNOPSIS\n.B posenc\n.I VERB\n[options]\n.SH VERBS\n",
-      kVersion, roff(app.get_description()));
-  for (const CLI::App* v : verbs(app)) {
-    out += fmt::format(".SS posenc {}\n{}\n", v->get_name(), roff(v->get_description()));
-    for (const CLI::Option* o : v->get_options())
-      out += fmt::format(".TP\n.B {} {}\n{}\n", roff(shown_name(*o)),
-                         o->get_type_size() == 0 ? "" : roff(o->get_type_name()),
-                         roff(o->get_description()));
-    if (!v->get_footer().empty()) out += ".PP\n.nf\n" + roff(v->get_footer()) + "\n.fi\n";
+      kVersion, roff(kProgramSummary));
+  for (const DescribedVerb& v : described_verbs()) {
+    out += fmt::format(".SS posenc {}\n{}\n", v.name(), roff(v.verb->summary));
+    out += ".TP\n.B \\-h,\\-\\-help \nPrint this help message and exit\n";
+    for (const Word& word : v.words.all())
+      out += fmt::format(".TP\n.B {} {}\n{}\n", roff(word.names), roff(word.type), roff(word.help));
+    if (*v.verb->examples) out += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(v.verb->examples));
   }
   out +=
       ".SH EXIT STATUS\n0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.\n"

@@ -2,10 +2,13 @@
 // posenc extend: a learned table of positions in a real file at another size.
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "extend_rows.h"
 #include "posenc/io/gguf.h"
 #include "streams.h"
 #include "utf8.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
@@ -48,12 +51,9 @@ Json side(const std::vector<Index>& shape, const TableShape& s) {
                        {"suffix", Json(s.suffix)}});
 }
 
-}  // namespace
-
-int extend_verb(const ExtendOptions& o) {
-  if (std::filesystem::path(o.output).extension() != ".safetensors")
-    throw UsageError("-o must be a file that ends in .safetensors, got \"" + o.output + "\"");
-  refuse_overwriting(o.output, {o.weights});
+Report extend(const ExtendOptions& o, const Request& r) {
+  if (std::filesystem::path(r.path).extension() != ".safetensors")
+    throw UsageError("-o must be a file that ends in .safetensors, got \"" + r.path + "\"");
   const MappedFile file{std::filesystem::path(o.weights)};
   const SafetensorsIndex index = index_safetensors(file.bytes(), o.weights);
   const ExtendedRows x = extended_rows(index, o);
@@ -67,17 +67,17 @@ int extend_verb(const ExtendOptions& o) {
   std::vector<std::byte> stored(x.after.bytes.size());
   move_elements(x.order, shape, x.to, x.channels, static_cast<std::size_t>(size_of(x.dtype)),
                 x.after.bytes.data(), stored.data(), false);
-  Progress progress("writing");
-  replace_tensor(o.output, index, table.name, shape, stored,
-                 [&](Index done, Index total) { progress.step(done, total); });
+  replace_tensor(r.path, index, table.name, shape, stored, [&](Index done, Index total) {
+    if (r.progress) r.progress("writing", done, total);
+  });
   const std::vector<std::string> notes = notes_of(index, table, x.from, x.to);
-  if (o.json) {
+  if (r.json) {
     Json list = Json::array();
     for (const std::string& n : notes) list.push(Json(n));
     const Json report =
         Json::object({{"schema", Json("posenc.extend/1")},
                       {"file", Json(o.weights)},
-                      {"output", Json(o.output)},
+                      {"output", Json(r.path)},
                       {"tensor", Json(table.name)},
                       {"dtype", Json(table.dtype)},
                       {"how", Json(enum_text(x.how.how))},
@@ -85,13 +85,38 @@ int extend_verb(const ExtendOptions& o) {
                       {"to", side(shape, x.to)},
                       {"tensors_copied", Json(static_cast<Index>(index.tensors.size()) - 1)},
                       {"notes", list}});
-    write_text("-", in_utf8(report).dump(2) + "\n");
-  } else {
-    show("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name, fmt::join(table.shape, ", "),
-         fmt::join(shape, ", "), o.how, index.tensors.size() - 1);
-    for (const std::string& n : notes) say(fmt::format("posenc: note: {}\n", n));
+    return {.text = in_utf8(report).dump(2) + "\n"};
   }
-  return kSuccess;
+  for (const std::string& n : notes) say(fmt::format("posenc: note: {}\n", n));
+  return {.text = fmt::format("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name,
+                              fmt::join(table.shape, ", "), fmt::join(shape, ", "), o.how,
+                              index.tensors.size() - 1)};
 }
+
+Verb::Run declare_extend(Words& w) {
+  auto o = std::make_shared<ExtendOptions>();
+  w.text("WEIGHTS", o->weights, "", "a .safetensors file").required().file();
+  add_table_words(w, *o, true);
+  w.text("-o,--output", w.out.path, "F", "the new .safetensors file; no partial file is left")
+      .required()
+      .is_output = true;
+  w.json();
+  return [o](const Request& r) { return extend(*o, r); };
+}
+
+}  // namespace
+
+const Verb extend_verb{
+    "extend", "resize a learned position table in a weights file", &declare_extend,
+    "All other tensors are copied bit for bit.\n"
+    "Examples:\n"
+    "  posenc extend bert.safetensors --tensor bert.embeddings.position_embeddings.weight \\\n"
+    "    --to 2048 --how hierarchical -o longer.safetensors\n"
+    "  posenc extend roberta.safetensors --tensor roberta.embeddings.position_embeddings.weight "
+    "\\\n    --prefix 2 --to 1026 --how linear -o longer.safetensors\n"
+    "  posenc extend vit.safetensors --tensor vit.embeddings.position_embeddings --prefix 1 \\\n"
+    "    --to 24x24 --how bicubic -o larger.safetensors\n"
+    "  posenc extend sam.safetensors --tensor image_encoder.pos_embed --to 32x48 --how bilinear "
+    "-o o.safetensors"};
 
 }  // namespace posenc::cli

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc apply: turn queries and keys from files as the model's layer would.
+// posenc apply: rotates queries and keys from files as a layer of the model does.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "enum_words.h"
 #include "posenc/rotary/plan.h"
 #include "posenc/rotary/pope.h"
 #include "streams.h"
-#include "verbs.h"
+#include "verb.h"
 
 namespace posenc::cli {
 namespace {
+
+struct ApplyOptions {
+  SubjectOptions subject;
+  std::string q, k, bias, positions, order, precision = "exact", sense = "forward";
+  bool temperature = false;
+};
 
 HeadsLayout order_of(const Array& a, const std::string& word, const char* which) {
   if (!word.empty()) {
@@ -190,23 +197,41 @@ Arrays polar(const ApplyOptions& o, const Subject& subject) {
   return out;
 }
 
-}  // namespace
-
-int apply_verb(const ApplyOptions& o) {
+Report apply(const ApplyOptions& o, const Request& r) {
   if (o.q.empty() && o.k.empty()) throw UsageError("apply needs --q or --k");
-  if (array_format(o.output) != "safetensors" && !o.q.empty() && !o.k.empty())
+  if (!r.in_memory && array_format({r.path, r.format}) != "safetensors" && !o.q.empty() &&
+      !o.k.empty())
     throw UsageError("q and k are two arrays: write .safetensors");
   if (o.temperature && o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.q, o.k, o.bias, o.positions, o.subject.arrays},
-                     o.subject.text);
   const Subject subject = read_subject(o.subject);
   const bool pope = subject.encoding && std::holds_alternative<Pope>(subject.encoding->scheme);
-  const Arrays out = pope ? polar(o, subject) : turned(o, subject);
-  write_arrays(o.output, out);
-  report_written("posenc.apply/1", o.output.path, out, o.json);
-  return kSuccess;
+  return {.schema = "posenc.apply/1", .arrays = pope ? polar(o, subject) : turned(o, subject)};
 }
+
+Verb::Run declare_apply(Words& w) {
+  auto o = std::make_shared<ApplyOptions>();
+  w.subject(o->subject, Takes::model_or_scheme);
+  w.text("--q", o->q, "F", "queries: F.npy, F.safetensors or F.safetensors:NAME").file();
+  w.text("--k", o->k, "F", "keys, likewise").file();
+  w.text("--bias", o->bias, "F", "key bias of pope, [heads, head_dim] of f32 or f64").file();
+  w.text("--positions", o->positions, "P", "A:B[:STEP], a list or an .npy").required().file();
+  w.text("--order", o->order, "ORDER",
+         "axes: thd (rank 3), bthd, bhtd or tbhd (rank 4, must be given)");
+  w.text("--precision", o->precision, "P", "exact, hf_float32, hf_bfloat16_table or ggml")
+      .otherwise("exact");
+  w.text("--sense", o->sense, "SENSE", "forward, gradient, inverse or shift").otherwise("forward");
+  w.flag("--temperature", o->temperature, "also multiply q by the layer's query temperature");
+  w.output(Holds::one_array, "F.safetensors: q and k in the dtype of the input").required();
+  return [o](const Request& r) { return apply(*o, r); };
+}
+
+}  // namespace
+
+const Verb apply_verb{
+    "apply", "rotate queries and keys from files as a model's layer does", &declare_apply,
+    "Examples:\n  posenc apply config.json --layer 3 --q q.npy --k k.npy --positions 0:128 -o "
+    "rotated.safetensors\n"
+    "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o "
+    "out.safetensors"};
 
 }  // namespace posenc::cli

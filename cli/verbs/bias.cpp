@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc bias: the part of the score that reads neither query nor key.
+// posenc bias: the part of the score that depends on positions alone.
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "attention_call.h"
-#include "verbs.h"
+#include "call_words.h"
+#include "verb.h"
 
 namespace posenc::cli {
 
@@ -46,29 +49,62 @@ Array distance_bias(const ScoreEncodings& e, const SubjectOptions& o, const std:
   return bias;
 }
 
-int bias_verb(const BiasOptions& o) {
-  (void)array_format(o.output);
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.params, o.positions, o.key_positions, o.subject.arrays},
-                     o.subject.text);
+namespace {
+
+struct BiasOptions {
+  SubjectOptions subject;
+  std::string params, positions, key_positions;
+  std::vector<std::string> inputs;
+  Index heads = 0, head_dim = 64;
+  bool by_distance = false;
+};
+
+Report bias(const BiasOptions& o) {
   SubjectOptions chosen = o.subject;
   chosen.sizes = {.heads = o.heads, .head_dim = o.head_dim};
   const Subject subject = read_subject(chosen);
   const ScoreEncodings e = bias_encodings(subject, chosen);
-  PositionList queries = read_positions(o.positions);
-  PositionList keys = o.key_positions.empty() ? queries : read_positions(o.key_positions);
-  Arrays all;
-  if (o.by_distance) {
-    if (!o.key_positions.empty()) throw UsageError("--by-distance has no --key-positions");
-    all.emplace("bias", distance_bias(e, chosen, o.params, queries, o.heads, o.head_dim, o.inputs));
-  } else {
-    all.emplace("bias",
-                plain_bias(e, chosen, o.params, o.inputs, queries, keys, o.heads, o.head_dim));
-  }
-  write_arrays(o.output, all);
-  report_written("posenc.bias/1", o.output.path, all, o.json);
-  return kSuccess;
+  const PositionList queries = read_positions(o.positions);
+  if (o.by_distance && !o.key_positions.empty())
+    throw UsageError("--by-distance has no --key-positions");
+  const PositionList keys = o.key_positions.empty() ? queries : read_positions(o.key_positions);
+  Array made = o.by_distance
+                   ? distance_bias(e, chosen, o.params, queries, o.heads, o.head_dim, o.inputs)
+                   : plain_bias(e, chosen, o.params, o.inputs, queries, keys, o.heads, o.head_dim);
+  return {.schema = "posenc.bias/1", .arrays = {{"bias", std::move(made)}}};
 }
+
+Verb::Run declare_bias(Words& w) {
+  auto o = std::make_shared<BiasOptions>();
+  w.subject(o->subject, Takes::model_or_scheme);
+  w.whole("--heads", o->heads, 1, 65536, "N", "number of attention heads").required();
+  w.whole("--head-dim", o->head_dim, 1, 65536, "N",
+          "channels of a head, for schemes that depend on it")
+      .otherwise("64");
+  w.text("--positions", o->positions, "P",
+         "positions of the queries: A:B[:STEP], a list or an .npy; with --by-distance distances")
+      .required()
+      .file();
+  w.text("--key-positions", o->key_positions, "P",
+         "positions of the keys (default: those of the queries)")
+      .file();
+  add_params(w, o->params);
+  add_inputs(w, o->inputs);
+  w.flag("--by-distance", o->by_distance,
+         "one column for each distance query - key in --positions: [heads, distances]");
+  w.output(Holds::one_array, "F.npy, F.safetensors or F.csv: [heads, queries, keys]").required();
+  return [o](const Request&) { return bias(*o); };
+}
+
+}  // namespace
+
+const Verb bias_verb{
+    "bias", "compute what a scheme adds to the attention score, for schemes that read no content",
+    &declare_bias,
+    "Examples:\n  posenc bias alibi --heads 8 --positions 0:128 -o bias.npy\n"
+    "  posenc bias \"t5 bidirectional=true\" --heads 4 --start 1 --positions=-128:129 "
+    "--by-distance -o bias.csv\n"
+    "  posenc bias \"kerple kernel=log\" --heads 8 --start 1 --positions 7 --key-positions 0:8 "
+    "-o row.npy"};
 
 }  // namespace posenc::cli

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc explain: which positions a model uses, for a person or as posenc.explain/1.
+// Which positions a model uses, for a person.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <utility>
 
+#include "append.h"
+#include "explain_text.h"
 #include "findings.h"
-#include "streams.h"
-#include "utf8.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 namespace {
 
-// Layers that print the same stand together: "layers 0-4, 6-10".
+// Layers that print the same are one group: "layers 0-4, 6-10".
 struct Group {
   std::vector<Index> layers;
   std::string text;
@@ -162,22 +160,22 @@ std::vector<Group> groups(const std::vector<LayerSpec>& layers, bool positions_a
   return out;
 }
 
-void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool details,
-                  bool positions_at_input) {
+void add_layers(std::string& text, const std::vector<LayerSpec>& layers, const Style& style,
+                bool details, bool positions_at_input) {
   for (const Group& g : groups(layers, positions_at_input)) {
-    show("  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
-         style.bold(ranges(g.layers)), g.text);
+    append(text, "  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
+           style.bold(ranges(g.layers)), g.text);
     if (!details) continue;
     for (const LayerSpec& l : layers)
       if (l.index == g.layers.front())
-        show("      where each value comes from:\n{}", where_text(l));
+        append(text, "      where each value comes from:\n{}", where_text(l));
   }
 }
 
 // The scheme, and below it what a program has to know beside it.
-void print_input(const std::vector<InputEncoding>& input) {
+void add_input(std::string& text, const std::vector<InputEncoding>& input) {
   for (const InputEncoding& e : input) {
-    show("  at the input: {} ({})\n", to_text(e.value), e.where);
+    append(text, "  at the input: {} ({})\n", to_text(e.value), e.where);
     std::vector<std::string> about;
     if (e.positions && e.image_prefix)
       about.push_back(fmt::format("{} rows: {}patches row by row", with_commas(*e.positions),
@@ -203,91 +201,65 @@ void print_input(const std::vector<InputEncoding>& input) {
     if (!names.empty())
       about.push_back(fmt::format("tensor {}{}", fmt::join(names, ", "),
                                   names.size() < e.tensors.size() ? " (all tables)" : ""));
-    if (!about.empty()) show("      {}\n", fmt::join(about, "; "));
+    if (!about.empty()) append(text, "      {}\n", fmt::join(about, "; "));
   }
 }
 
-void print_head(const ModelSpec& m, const Style& style) {
+void add_head(std::string& text, const ModelSpec& m, const Style& style) {
   Index turned = 0;
   for (const LayerSpec& l : m.layers) turned += l.rotary ? 1 : 0;
   const std::string context = m.context.value > 0
                                   ? style.bold(with_commas(m.context.value)) + " tokens of context"
                                   : "no longest context is stated";
-  show("{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
-  show("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(), turned,
-       m.reader, m.file);
-  print_input(m.input);
+  append(text, "{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
+  append(text, "  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(),
+         turned, m.reader, m.file);
+  add_input(text, m.input);
 }
 
 // What positions cost in memory: cached keys, and a table of cosine and sine if one is kept.
-void print_memory(const ModelSpec& m, const Style& style) {
+void add_memory(std::string& text, const ModelSpec& m, const Style& style) {
   const Json json =  // of one layer: the memory is that of all
       explain_json(m, m.layers.empty() ? std::nullopt : std::optional(m.layers.front().index));
   const Json& memory = json.at("memory");
   const Json &token = memory.at("key_cache_bytes_per_token"),
              &all = memory.at("key_cache_bytes_at_context");
   if (token.is_number() && token.as_number() > 0)
-    show("\n  {} {} a token{} ({} bytes a number)\n", style.bold("cached keys"),
-         bytes_text(token.as_number()),
-         all.is_number() ? fmt::format(", {} for the whole context", bytes_text(all.as_number()))
-                         : "",
-         memory.at("key_cache_element").at("bytes").as_integer());
+    append(text, "\n  {} {} a token{} ({} bytes a number)\n", style.bold("cached keys"),
+           bytes_text(token.as_number()),
+           all.is_number() ? fmt::format(", {} for the whole context", bytes_text(all.as_number()))
+                           : "",
+           memory.at("key_cache_element").at("bytes").as_integer());
   const double table = memory.at("table_bytes_at_context").as_number();
   if (table > 0)
-    show("  {} {} as a float32 table of the context, {} without a table\n",
-         style.bold("cos and sin"), bytes_text(table),
-         bytes_text(memory.at("table_free_bytes").as_number()));
+    append(text, "  {} {} as a float32 table of the context, {} without a table\n",
+           style.bold("cos and sin"), bytes_text(table),
+           bytes_text(memory.at("table_free_bytes").as_number()));
 }
 
 }  // namespace
 
-int explain(const ExplainOptions& o) {
-  const ModelSpec m = read_model_argument(o.subject);
-  if (m.has_error()) {
-    say(findings_text(m.findings));
-    throw InputError(m.file + ": the positions of this model cannot be determined");
-  }
-  const std::optional<Index> layer = o.subject.layer;
-  if (layer) chosen_layer(m, o.subject);  // refuses a layer that is not there
-  if (o.json) {
-    write_text("-", in_utf8(explain_json(m, layer)).dump(2) + "\n");
-    return kSuccess;
-  }
-  const Style style = style_for_stdout();
-  print_head(m, style);
-  show("\n");
+std::string explain_text(const ModelSpec& m, std::optional<Index> layer, const Style& style) {
+  std::string text;
+  const bool at_input = !m.input.empty();
+  add_head(text, m, style);
+  text += "\n";
   if (layer)
-    print_layers({chosen_layer(m, o.subject)}, style, true, !m.input.empty());
+    add_layers(text, {m.layers.at(static_cast<std::size_t>(*layer))}, style, true, at_input);
   else
-    print_layers(m.layers, style, false, !m.input.empty());
-  if (!layer) print_memory(m, style);
+    add_layers(text, m.layers, style, false, at_input);
+  if (!layer) add_memory(text, m, style);
   for (const Tower& t : m.towers) {
-    show("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
-         t.layers.size());
-    print_input(t.input);
-    print_layers(t.layers, style, false, !t.input.empty());
+    append(text, "\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
+           t.layers.size());
+    add_input(text, t.input);
+    add_layers(text, t.layers, style, false, !t.input.empty());
   }
-  if (!m.findings.empty()) {
-    show("\n");
-    show("{}", findings_text(m.findings, style_for_stdout()));
-  }
+  if (!m.findings.empty()) text += "\n" + findings_text(m.findings, style);
   if (!layer)
-    show("\n  {}\n",
-         style.dim("--layer N shows where each value comes from; --json has everything"));
-  return kSuccess;
-}
-
-int doctor_verb(const ExplainOptions& o) {
-  const ModelSpec m = read_model_argument(o.subject);
-  const std::vector<Finding> findings = doctor(m);
-  const Severity least = o.strict ? Severity::warning : Severity::error;
-  const bool negative =
-      std::ranges::any_of(findings, [&](const Finding& f) { return f.severity >= least; });
-  if (o.json)
-    write_text("-", in_utf8(doctor_json(findings)).dump(2) + "\n");
-  else
-    show("{}", doctor_text(m.file, findings, o.notes, style_for_stdout()));
-  return negative ? kNegative : kSuccess;
+    append(text, "\n  {}\n",
+           style.dim("--layer N shows where each value comes from; --json has everything"));
+  return text;
 }
 
 }  // namespace posenc::cli

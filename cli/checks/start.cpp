@@ -6,30 +6,30 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common.h"
+#include "checks.h"
 #include "exit.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 namespace {
 
-int start_checks(char** argv) {
+Report start_checks(char** argv) {
   std::error_code problem;
   std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", problem);
   if (problem) self = argv[0];
   const std::filesystem::path checks = self.parent_path() / "posenc-checks";
   execv(checks.c_str(), argv);
-  return fail(kResources, fmt::format("{} cannot be started: {}; selftest and bench need it",
-                                      checks.string(), std::strerror(errno)));
+  return {.code =
+              fail(kResources, fmt::format("{} cannot be started: {}; selftest and bench need it",
+                                           checks.string(), std::strerror(errno)))};
 }
 
 }  // namespace
 
-int selftest(const SelftestOptions&, char** argv) {
-  return start_checks(argv);
+Report selftest(const SelftestOptions&, const Request& r) {
+  return start_checks(r.argv);
 }
-int bench(const BenchOptions&, char** argv) {
-  return start_checks(argv);
+Report bench(const BenchOptions&, const Request& r) {
+  return start_checks(r.argv);
 }
 
 }  // namespace posenc::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every verb of posenc. Nothing else lists them.
+#include <array>
+
+#include "verb.h"
+
+namespace posenc::cli {
+
+extern const Verb list_verb, explain_verb, doctor_verb, table_verb, apply_verb, attend_verb,
+    bias_verb, emit_verb, extend_verb, plot_verb, selftest_verb, bench_verb, completion_verb,
+    man_verb;
+
+std::span<const Verb* const> verbs() {
+  static constexpr std::array all{&list_verb,       &explain_verb, &doctor_verb,   &table_verb,
+                                  &apply_verb,      &attend_verb,  &bias_verb,     &emit_verb,
+                                  &extend_verb,     &plot_verb,    &selftest_verb, &bench_verb,
+                                  &completion_verb, &man_verb};
+  return all;
+}
+
+const Verb* find_verb(std::string_view name) {
+  for (const Verb* verb : verbs())
+    if (verb->name == name) return verb;
+  return nullptr;
+}
+
+}  // namespace posenc::cli
