@@ -35,7 +35,7 @@ configure build-arm/build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
   -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64_under_qemu.cmake" -DPOSENC_ARM_ROOT="$root" \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DPOSENC_CUDA=OFF -DPOSENC_CLI=OFF -DPOSENC_BENCH=OFF \
   -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=OFF "-DPOSENC_DISABLED_TARGETS=HWY_SVE_256|HWY_SVE2_128"
-build build-arm/build test_kernels test_absolute test_core
+build build-arm/build test_kernels test_absolute
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 # A vector of SVE is as long as the machine wants: 256 bits here, no multiple of a NEON register only.
 # The tests of a program are dealt to as many processes as there are cores.
@@ -50,7 +50,5 @@ under_qemu() {
   done
   for shard in "${shards[@]}"; do wait "$shard"; done
 }
-# Products of matrices have no choice of instruction sets here, and always fuse.
-under_qemu core/test_core --gtest_filter='Matmul*'
 under_qemu kernels/test_kernels
 under_qemu test_absolute --gtest_filter='InputPlan.Phases*:InputPlan.EveryComposition*:InputPlan.Rows*:InputPlan.Sines*:Embed.*'

@@ -56,10 +56,6 @@ set_property(SOURCE ${kernels} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 # Loops over whole tables outside of kernels, optimized alike.
 file(GLOB loops CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/relative/layers/*.cpp)
 set_property(SOURCE ${kernels} ${loops} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
-# The exception to -ffp-contract=off: products of matrices in double, plain loops for every width of vectors (matmul.h).
-# gcc fuses from -O2 on, and at -O1 (debug builds, below) where it is told to.
-set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/kernels/matmul.cpp APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast
-             $<$<CXX_COMPILER_ID:GNU>:-fexpensive-optimizations>)
 # Rotation, and composition of 16 bits, are as fast at -O2 (lines of `posenc bench`), and built in two thirds of the
 # time. gcc unrolls short loops over vectors there only where it is told to: vectors in memory take four times as long.
 set(quick ${POSENC_MADE_KERNELS})
@@ -74,8 +70,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND NOT " ${CMAKE_CXX_
 endif()
 if(POSENC_SANITIZED)
   # Calls in place of inline checks, and no check of pointer arithmetic: 9 s a kernel file, not 27.
-  # Whatever is read or written beyond an object is seen all the same. Without them clang keeps products and sums of
-  # matmul.cpp apart, between the branches of the checks.
+  # Whatever is read or written beyond an object is seen all the same.
   set_property(SOURCE ${kernels} ${loops} APPEND PROPERTY COMPILE_OPTIONS
                -mllvm -asan-instrumentation-with-call-threshold=0 -fno-sanitize=pointer-overflow)
 endif()

@@ -105,25 +105,41 @@ HWY_INLINE void SinCosOfWideTurn(D d, hn::Vec<hn::RebindToUnsigned<D>> turn, hn:
   cosine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), cosine_sign));
 }
 
-// e^-a of doubles a >= 0, within 1.8e-16 of itself or 2^-1074: 2^-n e^r with r = n ln 2 - a. 2^-n
-// in two steps reaches subnormals. Of NaN: some number.
-template <class D>
-HWY_INLINE hn::Vec<D> ExpMinus(D d, hn::Vec<D> a) {
+// e^-a of doubles a from 0 to 746, within 1.8e-16 of itself or 2^-1074 where multiply-adds are fused, else within 1.5
+// units in the last place: 2^-n e^r with r = n ln 2 - a. 2^-n in two steps reaches subnormals. kFused: as MulAdd; else
+// products are rounded before they are added, which gives the same bits on every instruction set.
+template <bool kFused, class D>
+HWY_INLINE hn::Vec<D> ExpOfMinus(D d, hn::Vec<D> a) {
   const hn::RebindToUnsigned<D> du;
-  a = hn::Min(a, hn::Set(d, 746));  // e^-746 rounds to 0
+  const auto add_product = [](hn::Vec<D> x, hn::Vec<D> y, hn::Vec<D> z) HWY_ATTR {
+    return kFused ? hn::MulAdd(x, y, z) : hn::Add(hn::Mul(x, y), z);
+  };
   const auto magic = hn::Set(d, 0x1.8p52);
   const auto shifted = hn::Add(hn::Mul(a, hn::Set(d, 0x1.71547652b82fep+0)), magic);
   const auto n = hn::Sub(shifted, magic);
   // ln 2 in two parts, the first so short that n times it is exact
   auto r = hn::Sub(hn::Mul(n, hn::Set(d, 0x1.62e42feep-1)), a);
-  r = hn::MulAdd(n, hn::Set(d, 0x1.a39ef35793c76p-33), r);
-  const auto q = Polynomial(d, r, kExpF64);
-  const auto y = hn::Add(hn::Set(d, 1), hn::MulAdd(hn::Mul(r, r), q, r));
+  r = add_product(n, hn::Set(d, 0x1.a39ef35793c76p-33), r);
+  auto q = hn::Set(d, kExpF64[0]);
+  for (std::size_t i = 1; i < sizeof kExpF64 / sizeof *kExpF64; ++i)
+    q = add_product(r, q, hn::Set(d, kExpF64[i]));
+  const auto y = hn::Add(hn::Set(d, 1), add_product(hn::Mul(r, r), q, r));
   const auto steps = hn::And(hn::BitCast(du, shifted), hn::Set(du, std::uint64_t{0x7ff}));
   const auto half = hn::ShiftRight<1>(steps), bias = hn::Set(du, std::uint64_t{1023});
   const auto first = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(bias, half)));
   const auto second = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(hn::Add(bias, half), steps)));
   return hn::Mul(hn::Mul(y, first), second);
+}
+// Of any a >= 0. Of NaN: some number.
+template <class D>
+HWY_INLINE hn::Vec<D> ExpMinus(D d, hn::Vec<D> a) {
+  return ExpOfMinus<true>(d, hn::Min(a, hn::Set(d, 746)));  // e^-746 rounds to 0
+}
+// Of any a >= 0 or NaN, which stays; the same bits on every instruction set.
+template <class D>
+HWY_INLINE hn::Vec<D> ExpMinusSameBits(D d, hn::Vec<D> a) {
+  const auto most = hn::Set(d, 746);
+  return ExpOfMinus<false>(d, hn::IfThenElse(hn::Gt(a, most), most, a));
 }
 
 // e^x of floats, within 9.2e-8 of itself where it is a normal float: x from kExpLeast (ln 2^-126)

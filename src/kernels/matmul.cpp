@@ -1,23 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of b stay in the cache, packed; a tile of c stays in registers while k runs through a
-// block. Blocks of k go in order, so that no element's sum is reordered.
+// Blocks of b stay in the cache, packed; a tile of c stays in registers while k runs through a block. Blocks of k go in
+// order, so that no element's sum is reordered.
 #include "kernels/matmul.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "posenc/core/isa.h"
+#include "core/isa_table.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/matmul.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#ifndef POSENC_KERNELS_MATMUL_ONCE_
+#define POSENC_KERNELS_MATMUL_ONCE_
+namespace posenc::inline v0::detail {
+
+// A tile of rows of a, where they lie or packed.
+struct TileOfRows {
+  const double* data;
+  Index row_stride, k_stride;
+};
+
+struct TileKernel {
+  Index rows, columns;  // of a tile of c
+  bool fused;           // multiply-adds
+  void (*add)(const TileOfRows& a, const double* b, Index depth, double* c,
+              Index c_stride) noexcept;
+  void (*add_column)(const ConstMatrix& a, const double* x, Index x_stride,
+                     const MatrixOut& c) noexcept;
+};
+
+}  // namespace posenc::v0::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE double MulAddOne(double x, double y, double sum) {
+#if HWY_NATIVE_FMA
+  return __builtin_fma(x, y, sum);
+#else
+  return x * y + sum;
+#endif
+}
+
+// Rows and vectors of a tile, measured beside others: bench/NOTES.md. SVE's vectors can be no elements of an array:
+// there a tile is one of doubles, of which the compiler makes vectors.
+#if HWY_HAVE_SCALABLE
+constexpr Index kLanes = 1, kTileRows = 4, kTileVectors = 4;
+HWY_INLINE void AddTile(const TileOfRows& a, const double* b, Index depth, double* c,
+                        Index c_stride) {
+  double sum[kTileRows][kTileVectors];
+  for (Index i = 0; i < kTileRows; ++i)
+    for (Index j = 0; j < kTileVectors; ++j) sum[i][j] = c[i * c_stride + j];
+  for (Index k = 0; k < depth; ++k, b += kTileVectors)
+    for (Index i = 0; i < kTileRows; ++i)
+      for (Index j = 0; j < kTileVectors; ++j)
+        sum[i][j] = MulAddOne(a.data[i * a.row_stride + k * a.k_stride], b[j], sum[i][j]);
+  for (Index i = 0; i < kTileRows; ++i)
+    for (Index j = 0; j < kTileVectors; ++j) c[i * c_stride + j] = sum[i][j];
+}
+#else
+using D = hn::CappedTag<double, 8>;
+constexpr Index kLanes = static_cast<Index>(hn::MaxLanes(D()));
+constexpr Index kTileRows = kLanes == 8 ? 8 : kLanes == 4 ? 6 : 4;
+constexpr Index kTileVectors = kLanes == 1 ? 4 : 2;
+
+// c [kTileRows, kTileVectors vectors] += a b of a packed tile of b; rows of c are c_stride apart.
+HWY_INLINE void AddTile(const TileOfRows& a, const double* b, Index depth, double* c,
+                        Index c_stride) {
+  const D d;
+  hn::Vec<D> sum[kTileRows][kTileVectors], v[kTileVectors];
+  for (Index i = 0; i < kTileRows; ++i)
+    for (Index j = 0; j < kTileVectors; ++j)
+      sum[i][j] = hn::LoadU(d, c + i * c_stride + j * kLanes);
+  const double* rows[kTileRows];
+  for (Index i = 0; i < kTileRows; ++i) rows[i] = a.data + i * a.row_stride;
+  for (Index k = 0, at = 0; k < depth; ++k, at += a.k_stride, b += kTileVectors * kLanes) {
+    for (Index j = 0; j < kTileVectors; ++j) v[j] = hn::LoadU(d, b + j * kLanes);
+    for (Index i = 0; i < kTileRows; ++i) {
+      const auto factor = hn::Set(d, rows[i][at]);
+      for (Index j = 0; j < kTileVectors; ++j) sum[i][j] = hn::MulAdd(factor, v[j], sum[i][j]);
+    }
+  }
+  for (Index i = 0; i < kTileRows; ++i)
+    for (Index j = 0; j < kTileVectors; ++j)
+      hn::StoreU(sum[i][j], d, c + i * c_stride + j * kLanes);
+}
+#endif
+
+void add_tile(const TileOfRows& a, const double* b, Index depth, double* c,
+              Index c_stride) noexcept {
+  AddTile(a, b, depth, c, c_stride);
+}
+
+// b is one column: kRows sums at once, since one alone waits for each addition.
+// (A sum over k that the compiler makes vectors of would be products first, and then sums.)
+void add_column(const ConstMatrix& a, const double* x, Index x_stride,
+                const MatrixOut& c) noexcept {
+  constexpr Index kRows = 8;
+  for (Index first = 0; first < a.rows; first += kRows) {
+    const Index rows = std::min(kRows, a.rows - first);
+    const double* from = a.data + first * a.row_stride;
+    double sum[kRows];
+    for (Index i = 0; i < rows; ++i) sum[i] = c.data[(first + i) * c.row_stride];
+    const auto add_row = [&](Index i, Index k) HWY_ATTR {
+      sum[i] = MulAddOne(from[i * a.row_stride + k * a.column_stride], x[k * x_stride], sum[i]);
+    };
+    if (rows == kRows) {
+      for (Index k = 0; k < a.columns; ++k)
+        for (Index i = 0; i < kRows; ++i) add_row(i, k);
+    } else {
+      for (Index k = 0; k < a.columns; ++k)
+        for (Index i = 0; i < rows; ++i) add_row(i, k);
+    }
+    for (Index i = 0; i < rows; ++i) c.data[(first + i) * c.row_stride] = sum[i];
+  }
+}
+
+constexpr TileKernel kTileKernel{kTileRows, kTileVectors* kLanes, HWY_NATIVE_FMA != 0, add_tile,
+                                 add_column};
+}  // namespace
+
+const TileKernel* table_of_tiles() {
+  return &kTileKernel;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace posenc::inline v0::detail {
 namespace {
 
+HWY_EXPORT(table_of_tiles);
+const TileKernel& tile_kernel() {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_tiles), active_isa());
+}
+
 constexpr Index kBlockDepth = 512, kBlockColumns = 192;
-#if defined(__aarch64__)
-constexpr bool kPlainFused = true;  // without a choice of instruction sets
-#else
-constexpr bool kPlainFused = false;
-#endif
 constexpr Index kMostTile = 128;  // elements of the largest tile
 
 // n lines of `depth` numbers as tiles of `width` lines, k by k; zeros behind the last line.
@@ -41,104 +170,6 @@ void pack(const double* from, Index line_stride, Index k_stride, Index n, Index 
   }
 }
 
-// A tile of rows of a, where they lie or packed.
-struct TileOfRows {
-  const double* data;
-  Index row_stride, k_stride;
-};
-
-// c [Rows, Vectors of L] += a b of a packed tile of b, for vectors L; rows of c are c_stride apart.
-template <class L, Index Rows, Index Vectors>
-[[gnu::always_inline]] inline void add_tile_of(const TileOfRows& a, const double* b, Index depth,
-                                               double* c, Index c_stride) noexcept {
-  constexpr Index kLanes = static_cast<Index>(sizeof(L) / sizeof(double));
-  L sum[Rows][Vectors];
-  for (Index i = 0; i < Rows; ++i)
-    for (Index j = 0; j < Vectors; ++j)
-      std::memcpy(&sum[i][j], c + i * c_stride + j * kLanes, sizeof(L));
-  const double* rows[Rows];
-  for (Index i = 0; i < Rows; ++i) rows[i] = a.data + i * a.row_stride;
-  for (Index k = 0, at = 0; k < depth; ++k, at += a.k_stride, b += Vectors * kLanes) {
-    L v[Vectors];
-    for (Index j = 0; j < Vectors; ++j) std::memcpy(&v[j], b + j * kLanes, sizeof(L));
-    for (Index i = 0; i < Rows; ++i)
-      for (Index j = 0; j < Vectors; ++j) sum[i][j] += rows[i][at] * v[j];
-  }
-  for (Index i = 0; i < Rows; ++i)
-    for (Index j = 0; j < Vectors; ++j)
-      std::memcpy(c + i * c_stride + j * kLanes, &sum[i][j], sizeof(L));
-}
-
-// b is one column: kRows sums at once, since one alone waits for each addition.
-// (A sum over k that the compiler makes vectors of would be products first, and then sums.)
-template <bool kFused>
-[[gnu::always_inline]] inline void add_column_of(const ConstMatrix& a, const double* x,
-                                                 Index x_stride, const MatrixOut& c) noexcept {
-  constexpr Index kRows = 8;
-  for (Index first = 0; first < a.rows; first += kRows) {
-    const Index rows = std::min(kRows, a.rows - first);
-    const double* from = a.data + first * a.row_stride;
-    double sum[kRows];
-    for (Index i = 0; i < rows; ++i) sum[i] = c.data[(first + i) * c.row_stride];
-    const auto add_row = [&](Index i, Index k) {
-      const double y = from[i * a.row_stride + k * a.column_stride], by = x[k * x_stride];
-      sum[i] = kFused ? __builtin_fma(y, by, sum[i]) : sum[i] + y * by;
-    };
-    if (rows == kRows) {
-      for (Index k = 0; k < a.columns; ++k)
-        for (Index i = 0; i < kRows; ++i) add_row(i, k);
-    } else {
-      for (Index k = 0; k < a.columns; ++k)
-        for (Index i = 0; i < rows; ++i) add_row(i, k);
-    }
-    for (Index i = 0; i < rows; ++i) c.data[(first + i) * c.row_stride] = sum[i];
-  }
-}
-
-struct TileKernel {
-  Index rows, columns;
-  void (*add)(const TileOfRows& a, const double* b, Index depth, double* c,
-              Index c_stride) noexcept;
-  void (*add_column)(const ConstMatrix& a, const double* x, Index x_stride,
-                     const MatrixOut& c) noexcept;
-};
-
-// Measured beside other tiles: bench/NOTES.md.
-using TwoDoubles [[gnu::vector_size(16)]] = double;
-void add_two_wide(const TileOfRows& a, const double* b, Index depth, double* c,
-                  Index c_stride) noexcept {
-  add_tile_of<TwoDoubles, 4, 2>(a, b, depth, c, c_stride);
-}
-void add_column(const ConstMatrix& a, const double* x, Index x_stride,
-                const MatrixOut& c) noexcept {
-  add_column_of<kPlainFused>(a, x, x_stride, c);
-}
-#if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void add_column_fused(const ConstMatrix& a, const double* x,
-                                                  Index x_stride, const MatrixOut& c) noexcept {
-  add_column_of<true>(a, x, x_stride, c);
-}
-using FourDoubles [[gnu::vector_size(32)]] = double;
-using EightDoubles [[gnu::vector_size(64)]] = double;
-[[gnu::target("avx2,fma")]] void add_four_wide(const TileOfRows& a, const double* b, Index depth,
-                                               double* c, Index c_stride) noexcept {
-  add_tile_of<FourDoubles, 6, 2>(a, b, depth, c, c_stride);
-}
-[[gnu::target("avx512f,avx512dq,fma")]] void add_eight_wide(const TileOfRows& a, const double* b,
-                                                            Index depth, double* c,
-                                                            Index c_stride) noexcept {
-  add_tile_of<EightDoubles, 8, 2>(a, b, depth, c, c_stride);
-}
-#endif
-
-TileKernel tile_kernel() {
-#if defined(__x86_64__)
-  if (active_isa() == Isa::avx512) return {8, 16, add_eight_wide, add_column_fused};
-  if (active_isa() == Isa::avx2) return {6, 8, add_four_wide, add_column_fused};
-#endif
-  return {4, 4, add_two_wide, add_column};
-}
-
 // The tile of c at `c`, of which [rows, columns] are wanted.
 void add_tile(const TileKernel& kernel, const TileOfRows& a, const double* b, Index depth,
               const MatrixOut& c, Index rows, Index columns) noexcept {
@@ -157,15 +188,12 @@ void add_tile(const TileKernel& kernel, const TileOfRows& a, const double* b, In
 }  // namespace
 
 bool products_are_fused() {
-#if defined(__x86_64__)
-  if (active_isa() == Isa::avx512 || active_isa() == Isa::avx2) return true;
-#endif
-  return kPlainFused;
+  return tile_kernel().fused;
 }
 
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c) {
   if (a.rows == 0 || a.columns == 0 || b.columns == 0) return;  // nothing is added
-  const TileKernel kernel = tile_kernel();
+  const TileKernel& kernel = tile_kernel();
   if (b.columns == 1) return kernel.add_column(a, b.data, b.row_stride, c);
   // Packing b pays by the rows of a that meet it; rows of c are written as they are.
   constexpr Index kFewRows = 16;
@@ -202,3 +230,4 @@ void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c)
 }
 
 }  // namespace posenc::v0::detail
+#endif

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "attention/engine_compare.h"
-#include "kernels/attention/lanes.h"
 #include "posenc/core/isa.h"
 #include "posenc/positions/sequence.h"
 #include "support/random.h"
@@ -218,46 +217,6 @@ TEST(AttentionBlocks, MaskedRows) {
   }
   EXPECT_EQ(got.log_sum_exp[0], -HUGE_VAL);
   EXPECT_EQ(differences(got, of_reference(call.a), 2e-11, 2e-11), "");
-}
-
-// e^x for x at most 0, on every instruction set, within its stated bound; sums in eight parts.
-TEST(AttentionLanes, Exponentials) {
-  std::vector<double> x, y(40000);
-  for (int n = 0; n < 40000; ++n) x.push_back(n < 37000 ? -0.019 * n : -0.0001 * (n - 37000));
-  const detail::Run all{0, 40000};
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    const double sum = detail::lane_kernels().exponentials(y.data(), x.data(), 0, {&all, 1});
-    long double want_sum = 0, worst = 0;
-    for (std::size_t n = 0; n < x.size(); ++n) {
-      const long double want = std::exp(static_cast<long double>(x[n]));
-      const double to = static_cast<double>(want);
-      const double unit = std::nextafter(to, 2.0) - to;
-      worst = std::max(worst, std::fabs(y[n] - want) / unit);
-      want_sum += y[n];
-    }
-    EXPECT_LE(worst, 1.5L) << isa_name(isa);
-    EXPECT_NEAR(sum, static_cast<double>(want_sum), 1e-13 * sum);
-  }
-  reset_isa();
-}
-TEST(AttentionLanes, ExponentialsOfWhatIsNoNumber) {
-  const double nan = std::nan("");
-  const double x[11] = {0, -HUGE_VAL, -800, -745.2, -744, nan, -1e300, -709, 0, nan, -HUGE_VAL};
-  const detail::Run all{0, 11};
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    double y[11];
-    EXPECT_TRUE(std::isnan(detail::lane_kernels().exponentials(y, x, 0, {&all, 1})));
-    for (int n = 0; n < 11; ++n) {
-      EXPECT_EQ(std::isnan(y[n]), std::isnan(x[n]));
-      if (!std::isnan(x[n])) {
-        EXPECT_NEAR(y[n], std::exp(x[n]), 5e-324) << x[n];
-      }
-    }
-    EXPECT_EQ(detail::lane_kernels().largest(x, -HUGE_VAL, {&all, 1}), 0);
-  }
-  reset_isa();
 }
 
 }  // namespace

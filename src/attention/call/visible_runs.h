@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "attention/call/ready_call.h"
-#include "kernels/attention/lanes.h"  // Run
+#include "kernels/attention/args.h"
 
 namespace posenc::inline v0::detail {
 

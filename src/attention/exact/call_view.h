@@ -5,7 +5,7 @@
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
-#include "kernels/attention/lanes.h"
+#include "kernels/attention/exact_rows.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
 
@@ -70,7 +70,7 @@ struct RegionView {
 struct CallView : ReadyCall {
   CallView(const AttentionArgs&, bool backward, const Executor&);
 
-  const LaneKernels& lanes = lane_kernels();
+  const ExactRowKernels& lanes = exact_row_kernels(active_isa());
   Numbers q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
   Numbers k_tiles, v_tiles;                 // v_tiles: backward
   std::vector<Numbers> q_before, k_before;  // of each stage: backward

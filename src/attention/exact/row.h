@@ -94,7 +94,7 @@ struct KeySide {
   const double* data = nullptr;
   Index step = 0, channels = 0;
   const double* tiles = nullptr;
-  const LaneKernels* lanes = nullptr;
+  const ExactRowKernels* lanes = nullptr;
 };
 const double* query_side(const CallView&, const TermView&, const HeadRow&) noexcept;
 KeySide key_side(const CallView&, const TermView&, const HeadRow&) noexcept;

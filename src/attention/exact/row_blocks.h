@@ -68,7 +68,7 @@ using RowArray = double* HeadRow::*;
 
 // y = x . key for all keys of the tiles that any row sees: of the others whatever comes out.
 template <class RunsOf>
-void block_dots(const LaneKernels& lanes, RowBlock rows, RowArray y, RowArray x,
+void block_dots(const ExactRowKernels& lanes, RowBlock rows, RowArray y, RowArray x,
                 const double* tiles, Index channels, const RunsOf& runs_of) {
   double* to[kBlockRows];
   const double* from[kBlockRows];
@@ -92,7 +92,7 @@ void block_dots(const LaneKernels& lanes, RowBlock rows, RowArray y, RowArray x,
 
 // y += sum over the keys of weight[j] x_j.
 template <class RunsOf>
-void block_add_weighted(const LaneKernels& lanes, RowBlock rows, RowArray y, RowArray weight,
+void block_add_weighted(const ExactRowKernels& lanes, RowBlock rows, RowArray y, RowArray weight,
                         const double* x, Index channels, const RunsOf& runs_of) {
   each_segment(rows, runs_of, [&](Run keys, const auto& seen, Index count) {
     double* to[kBlockRows];
@@ -105,7 +105,7 @@ void block_add_weighted(const LaneKernels& lanes, RowBlock rows, RowArray y, Row
 
 // y_j += sum over the rows of weight[j] x.
 template <class RunsOf>
-void block_add_outer(const LaneKernels& lanes, RowBlock rows, double* y, RowArray weight,
+void block_add_outer(const ExactRowKernels& lanes, RowBlock rows, double* y, RowArray weight,
                      RowArray x, Index channels, const RunsOf& runs_of) {
   each_segment(rows, runs_of, [&](Run keys, const auto& seen, Index count) {
     const double* by[kBlockRows];

@@ -26,7 +26,7 @@ void softmax(const CallView& c, HeadRow& r) noexcept {
 // dS_j = P_j (dP_j - sum_t P_t dP_t + d log-sum-exp). The sink is a weight without a value.
 void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink) noexcept {
   const double mean = c.lanes.dot(r.p, r.d_p, r.runs);
-  c.lanes.weigh(r.d_scores, r.p, r.d_p, d_lse - mean, r.runs);
+  c.lanes.softmax_backward(r.d_scores, r.p, r.d_p, d_lse - mean, r.runs);
   const double sink = sink_of(c, r);
   if (d_sink != nullptr && sink != -HUGE_VAL)
     d_sink[r.h] += std::exp(sink - r.log_sum_exp) * (d_lse - mean);

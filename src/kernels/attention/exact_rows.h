@@ -3,26 +3,14 @@
 // and however many rows are taken at a time.
 #pragma once
 #include <algorithm>
-#include <span>
 
-#include "posenc/core/dtype.h"
+#include "kernels/attention/args.h"
+#include "posenc/core/isa.h"
 
 namespace posenc::inline v0::detail {
 
 inline constexpr Index kTile = 16;       // keys that one pass over the channels serves
 inline constexpr Index kBlockRows = 16;  // at most that one pass over keys and values serves
-
-// Keys [begin, end).
-struct Run {
-  Index begin, end;
-};
-using Runs = std::span<const Run>;
-
-template <class F>
-void each_key(Runs runs, const F& fn) {
-  for (const Run& run : runs)
-    for (Index j = run.begin; j < run.end; ++j) fn(j);
-}
 
 inline Index whole_tiles(Index tokens) {
   return (tokens + kTile - 1) / kTile * kTile;
@@ -37,8 +25,8 @@ inline void make_tiles(const double* x, Index tokens, Index channels, double* ti
       for (Index c = 0; c < channels; ++c) tiles[c * kTile + j] = x[(first + j) * channels + c];
 }
 
-// The inner loops, for vectors of two, four or eight doubles: the bits are the same.
-struct LaneKernels {
+// The inner loops. The bits are the same on every instruction set: no multiply-add is fused, and each sum has one order.
+struct ExactRowKernels {
   // Of `rows` rows at once, at most kBlockRows, and keys [run.begin, run.end).
   // y[r][j] = x[r] . key j, of all keys of the tiles that hold the run.
   void (*dots)(double* const* y, const double* const* x, Index rows, const double* tiles,
@@ -59,14 +47,15 @@ struct LaneKernels {
   // y = e^(x - top), within 1.5 units in the last place, and their sum; x is at most top.
   double (*exponentials)(double* y, const double* x, double top, Runs) noexcept;
   double (*dot)(const double* x, const double* y, Runs) noexcept;
-  // y = p (d + shift); y may be d.
-  void (*weigh)(double* y, const double* p, const double* d, double shift, Runs) noexcept;
+  // The gradient of a softmax: y = p (d + shift); y may be d.
+  void (*softmax_backward)(double* y, const double* p, const double* d, double shift,
+                           Runs) noexcept;
 };
-const LaneKernels& lane_kernels();  // of active_isa()
+const ExactRowKernels& exact_row_kernels(Isa);
 
 // put(j, x . key j) for every key of the runs.
 template <class F>
-void each_dot(const LaneKernels& lanes, const double* x, const double* tiles, Index channels,
+void each_dot(const ExactRowKernels& lanes, const double* x, const double* tiles, Index channels,
               Runs runs, const F& put) {
   double got[kTile];
   for (const Run& run : runs)
