@@ -146,7 +146,7 @@ TEST(ExactRows, DotAndLargest) {
   const Values x = normal_values(random, kKeys), y = normal_values(random, kKeys);
   std::array<double, 8> part{}, rest{};
   double largest = -3;
-  for (const Run& run : kRuns)
+  for (const detail::Run& run : kRuns)
     for (Index j = run.begin; j < run.end; ++j) {
       const auto at = static_cast<std::size_t>(j), n = static_cast<std::size_t>(j - run.begin) % 8;
       const double product = x[at] * y[at];
@@ -167,7 +167,7 @@ TEST(ExactRows, DotAndLargest) {
 TEST(ExactRows, Exponentials) {
   Values x, first;
   for (int n = 0; n < 40000; ++n) x.push_back(n < 37000 ? -0.019 * n : -0.0001 * (n - 37000));
-  const Run all{0, 40000};
+  const detail::Run all{0, 40000};
   on_every_isa([&](const ExactRowKernels& k) {
     Values y(x.size());
     const double sum = k.exponentials(y.data(), x.data(), 0, {&all, 1});
@@ -188,7 +188,7 @@ TEST(ExactRows, Exponentials) {
 TEST(ExactRows, ExponentialsOfWhatIsNoNumber) {
   const double nan = std::nan("");
   const double x[11] = {0, -HUGE_VAL, -800, -745.2, -744, nan, -1e300, -709, 0, nan, -HUGE_VAL};
-  const Run all{0, 11};
+  const detail::Run all{0, 11};
   on_every_isa([&](const ExactRowKernels& k) {
     double y[11];
     EXPECT_TRUE(std::isnan(k.exponentials(y, x, 0, {&all, 1})));

@@ -7,6 +7,11 @@
 
 namespace posenc::inline v0::detail {
 
+inline constexpr Index kTile = 16;  // keys that one pass over the channels serves
+inline Index whole_tiles(Index tokens) {
+  return (tokens + kTile - 1) / kTile * kTile;
+}
+
 // Keys [begin, end).
 struct Run {
   Index begin, end;

@@ -9,12 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
-inline constexpr Index kTile = 16;       // keys that one pass over the channels serves
 inline constexpr Index kBlockRows = 16;  // at most that one pass over keys and values serves
 
-inline Index whole_tiles(Index tokens) {
-  return (tokens + kTile - 1) / kTile * kTile;
-}
 inline Index tiles_size(Index tokens, Index channels) {
   return whole_tiles(tokens) * channels;
 }
