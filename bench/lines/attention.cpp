@@ -53,10 +53,17 @@ struct Attend {
   }
   void add_term() {
     const Index rows = kind == With::t5 ? kRows : 1, channels = kind == With::t5 ? 1 : 2;
-    if (kind == With::alibi) term.kind = TermKind::linear;
     for (std::int32_t d = -64; d <= 64; ++d) line.push_back((d + 64) / 5);
-    if (kind == With::t5) term.lines[0] = {line.data(), static_cast<Index>(line.size()), -64};
-    term.table = tensor(std::as_const(table).data(), {1, kHeads, rows, channels});
+    const ConstTensorView of_heads =
+        tensor(std::as_const(table).data(), {1, kHeads, rows, channels});
+    if (kind == With::t5) {
+      ProductTerm t5;
+      t5.lines[0] = {line.data(), static_cast<Index>(line.size()), -64};
+      t5.table = of_heads;
+      term = t5;
+    } else {
+      term = LinearTerm{.table = of_heads};
+    }
     term_gradient.table = tensor(d_table.data(), {1, kHeads, rows, channels});
     args.terms = std::span(&term, 1);
     gradients.terms = std::span(&term_gradient, 1);

@@ -52,9 +52,8 @@ struct Lowering {
     scheme.lower(shape, parameters, first);
     for (const Term& t : first.terms) {
       TermGradient g;
-      if (!t.table.empty()) {
-        const std::span<const Index> size(t.table.shape.data(),
-                                          static_cast<std::size_t>(t.table.rank));
+      if (const ConstTensorView table = term_arrays(t).table; !table.empty()) {
+        const std::span<const Index> size(table.shape.data(), static_cast<std::size_t>(table.rank));
         Index n = 1;
         for (const Index s : size) n *= s;
         auto& values = arrays.emplace_back(static_cast<std::size_t>(n), 0.5);
@@ -74,9 +73,11 @@ struct Lowering {
   }
   // Numbers that are not finite would be slow or fast for no reason.
   double error() const {
-    for (const Term& t : first.terms)
-      for (Index i = 0, n = t.table.empty() ? 0 : t.table.count(); i < n; ++i)
-        if (!std::isfinite(static_cast<const double*>(t.table.data)[i])) return 1;
+    for (const Term& t : first.terms) {
+      const ConstTensorView table = term_arrays(t).table;
+      for (Index i = 0, n = table.empty() ? 0 : table.count(); i < n; ++i)
+        if (!std::isfinite(static_cast<const double*>(table.data)[i])) return 1;
+    }
     return 0;
   }
 

@@ -71,8 +71,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const auto [past, ahead] = slopes_of(s, p);
   if (sequences > 0) return lower_sequences(s, out);
   if (precision == AlibiPrecision::falcon_bfloat16) {
-    Term keys;
-    keys.kind = TermKind::decay;
+    DecayTerm keys;
     keys.scale = bias_scale;
     return out.add(keys);
   }
@@ -82,7 +81,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     std::vector<double> table;
     for (const double m : past)
       for (const double d : distance) table.push_back(-m * d);
-    Term t = detail::number_term(
+    ProductTerm t = detail::number_term(
         out.table(std::move(table), s.heads, static_cast<Index>(distance.size()), 1, batch), {},
         bias_scale);
     detail::WindowRows{height, width, false, true}.add_lines("alibi", t, out);
@@ -95,15 +94,14 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     offset.push_back(0);
     offset.push_back(past_offset * past[n]);
   }
-  Term t;
-  t.kind = TermKind::linear;
+  LinearTerm t;
   t.axis = static_cast<std::int32_t>(axis);
   t.scale = bias_scale;
   t.table = out.table(std::move(sides), s.heads, 1, 2, batch);
   out.add(t);
   ask_sides(s, out);
   if (past_offset == 0) return;
-  Term strict;
+  ProductTerm strict;
   strict.scale = bias_scale;
   strict.lines[0] = out.line({0, 1}, 0, t.axis);
   strict.table = out.table(std::move(offset), s.heads, 2, 1, batch);

@@ -64,7 +64,7 @@ void Alibi::lower_sequences(const ScoreShape& s, LoweredTerms& out) const {
     sides.push_back(delta > 0 ? past_offset - static_cast<double>(delta) : 0);
     sides.push_back(delta < 0 ? ahead * static_cast<double>(-delta) : 0);
   });
-  Term t;
+  ProductTerm t;
   t.scale = bias_scale;
   t.table = out.table(std::move(sides), 1, all.count(), 2);
   t.lines[0] = detail::line_over(
@@ -77,8 +77,9 @@ void Alibi::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const 
   if (precision == AlibiPrecision::falcon_bfloat16) {
     const std::vector<double> m = slope(s.heads);
     const Index rows = call.key_positions.data == nullptr ? 1 : call.key_positions.batch;
-    terms[0].query.given = store.vectors({0}, 1, 1, 1, 1);
-    terms[0].key.given = store.vectors(falcon_biases(m, call), rows, call.keys, s.heads, 1);
+    auto& t = std::get<DecayTerm>(terms[0]);
+    t.query.given = store.vectors({0}, 1, 1, 1, 1);
+    t.key.given = store.vectors(falcon_biases(m, call), rows, call.keys, s.heads, 1);
     return;
   }
   if (sequences == 0) return;
@@ -89,7 +90,7 @@ void Alibi::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const 
     for (Index h = 0; h < s.heads; ++h)
       for (const std::vector<double>& side : m)
         x.push_back(side[static_cast<std::size_t>(n * s.heads + h)]);
-  terms[0].query.given =
+  std::get<ProductTerm>(terms[0]).query.given =
       store.vectors(std::move(x), call.inputs[0].shape[0], call.queries, s.heads, 2);
 }
 

@@ -35,7 +35,7 @@ void Beit::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
       out.table(detail::window_by_head(parameter_values(kBeit, needed[0], p[0]), heads_first,
                                        s.heads, rows()),
                 s.heads, rows(), 1);
-  Term patches = detail::number_term(table, {}, 1), others = patches;
+  ProductTerm patches = detail::number_term(table, {}, 1), others = patches;
   beit_window(*this).add_lines(kBeit, patches, out);
   patches.pair = detail::patches_alone(out);
   const auto n = static_cast<std::int32_t>(beit_window(*this).rows());

@@ -102,7 +102,7 @@ std::vector<Input> Bros::inputs(const ScoreShape& s) const {
 void Bros::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   check_parameter_count(kBros, 1, p.size());
   parameter_values(kBros, parameters(s)[0], p[0]);
-  Term t;
+  ProductTerm t;
   t.scale = s.content_scale();
   t.query.made_of_content = true;
   out.add(t);
@@ -120,10 +120,10 @@ void Bros::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const C
         key[t * query.width + sine] = std::sin(angle);
         key[t * query.width + cosine] = std::cos(angle);
       });
-  terms[0].query.given = store.vectors(std::move(query.rotated), call.inputs[0].shape[0],
-                                       call.queries, s.heads, width());
-  terms[0].key.given =
-      store.vectors(std::move(key), call.inputs[2].shape[0], call.keys, 1, width());
+  auto& t = std::get<ProductTerm>(terms[0]);
+  t.query.given = store.vectors(std::move(query.rotated), call.inputs[0].shape[0], call.queries,
+                                s.heads, width());
+  t.key.given = store.vectors(std::move(key), call.inputs[2].shape[0], call.keys, 1, width());
 }
 
 void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,

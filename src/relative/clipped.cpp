@@ -38,13 +38,13 @@ void Clipped::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     return std::clamp(reversed ? -d : d, -clip, clip) + clip + first;
   };
   const ConstTensorView rows_of_heads = out.table(std::move(table), s.heads, rows(), 1);
-  Term t = detail::number_term(
+  ProductTerm t = detail::number_term(
       rows_of_heads,
       detail::line_over(kClipped, out, detail::clipped(s.range(axis), -clip, clip), row,
                         static_cast<std::int32_t>(axis)),
       1);
   if (!masked_row) return out.add(t);
-  Term masked = detail::number_term(rows_of_heads, {}, 1);
+  ProductTerm masked = detail::number_term(rows_of_heads, {}, 1);
   t.pair = out.pair({-1, -1, -1, 0}, 2, 2);
   masked.pair = out.pair({0, 0, 0, -1}, 2, 2);
   out.add(t);
@@ -61,10 +61,7 @@ void Clipped::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
       call.inputs[0].empty() ? detail::one_class(store, call.queries, 1) : call.inputs[0];
   const ConstTensorView key =
       call.inputs[1].empty() ? detail::one_class(store, call.keys, 1) : call.inputs[1];
-  for (Term& t : terms) {
-    t.pair.query_class = query;
-    t.pair.key_class = key;
-  }
+  detail::bind_pairs(terms, query, key);
 }
 
 void Clipped::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,

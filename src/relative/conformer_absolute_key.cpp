@@ -88,11 +88,7 @@ void ConformerAbsoluteKey::bind(const ScoreShape&, std::span<const ConstTensorVi
   store.rows.push_back(absolute_key_rows(call, rows));
   const Index batch = call.keys == 0 ? 1 : static_cast<Index>(store.rows.back().size()) / call.keys;
   const ConstTensorView keys = absolute_key_classes(store, batch, call.keys);
-  for (Term& t : terms) {
-    if (t.pair.row == nullptr) continue;
-    t.pair.query_class = queries;
-    t.pair.key_class = keys;
-  }
+  detail::bind_pairs(terms, queries, keys);
 }
 
 void ConformerAbsoluteKey::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -92,8 +92,7 @@ void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   check_parameter_count(kCope, needed.size(), p.size());
   std::vector<double> e = parameter_values(kCope, needed[0], p[0]);
   if (table == CopeTable::columns) e = detail::transposed_list(e, s.head_dim, positions);
-  Term t;
-  t.kind = TermKind::gates;
+  GatesTerm t;
   t.gate_scale = s.content_scale();
   t.scale = scaling == CopeScaling::both ? s.content_scale() : 1;
   t.spread = spread;
@@ -106,15 +105,16 @@ void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
 void Cope::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                 std::span<Term> terms, TermStore& store) const {
   check_cope_call(*this, s, call);
+  auto& t = std::get<GatesTerm>(terms[0]);
   if (gates == CopeGates::separate || gates == CopeGates::values)
-    terms[0].key.given = heads(call.inputs[0], HeadsLayout::bthd);
+    t.key.given = heads(call.inputs[0], HeadsLayout::bthd);
   if (gates != CopeGates::mixed) return;
   const CopeMixed m(s, call, parameter_values(kCope, parameters(s)[1], p[1]));
   std::vector<double> x(m.q.size() * static_cast<std::size_t>(m.heads));
   m.each([&](std::size_t at, std::size_t w, std::size_t q) { x[at] = m.w[w] * m.q[q]; });
   const Index channels = m.heads * m.dim;
-  terms[0].query.given = store.vectors(std::move(x), m.batch, m.queries, m.heads, channels);
-  terms[0].key.given = store.vectors(m.k, m.batch, m.keys, 1, channels);
+  t.query.given = store.vectors(std::move(x), m.batch, m.queries, m.heads, channels);
+  t.key.given = store.vectors(m.k, m.batch, m.keys, 1, channels);
 }
 
 void Cope::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,

@@ -54,9 +54,9 @@ void CpmAnt::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   T5 rule;
   rule.num_buckets = num_buckets;
   rule.max_distance = max_distance;
-  Term near = detail::number_term(table, rule.line(s, out), 1);
+  ProductTerm near = detail::number_term(table, rule.line(s, out), 1);
   near.pair = out.pair(std::move(within), segments, segments);
-  Term far = detail::number_term(table, {}, 1);
+  ProductTerm far = detail::number_term(table, {}, 1);
   far.pair = out.pair(std::move(across), segments, segments);
   out.add(near);
   out.add(far);
@@ -64,10 +64,7 @@ void CpmAnt::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 
 void CpmAnt::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                   std::span<Term> terms, TermStore&) const {
-  for (Term& t : terms) {
-    t.pair.query_class = call.inputs[0];
-    t.pair.key_class = call.inputs[1];
-  }
+  detail::bind_pairs(terms, call.inputs[0], call.inputs[1]);
 }
 
 void CpmAnt::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,

@@ -33,8 +33,7 @@ void Dape::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   const auto array = [&](std::size_t n) {
     return out.array(parameter_values(kDape, needed[n], p[n]), needed[n].shape);
   };
-  Term t;
-  t.kind = TermKind::score_mlp;
+  ScoreMlpTerm t;
   t.mlp = {array(0), array(1), array(2), array(3), slope};
   out.add(t);
 }

@@ -100,7 +100,7 @@ void Decomposed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   check_parameter_count(kDecomposed, needed.size(), p.size());
   for (std::size_t n = 0; n < size.size(); ++n) {
     const Axis a = axis(n);
-    Term t = detail::query_term(
+    ProductTerm t = detail::query_term(
         out.table(a.resized(parameter_values(kDecomposed, needed[n], p[n]), s.head_dim), 1, a.rows,
                   s.head_dim),
         a.line(out, static_cast<std::int32_t>(n)), 1);

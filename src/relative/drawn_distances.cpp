@@ -26,17 +26,15 @@ Index drawn_at(Index delta, std::span<const Index> past, std::span<const Index> 
                     : -future[static_cast<std::size_t>(-delta)];
 }
 
-void check_term_kind(const Term& t) {
-  if (t.kind == TermKind::distance_mlp)
-    refuse(kDrawn, "the scheme must have terms by distance; it has", enum_text(t.kind));
+void check_lines(const PickedRows& t) {
   for (const IndexLine& line : t.lines)
     if (line.row != nullptr && line.axis == 0 && line.edges != nullptr)
       refuse(kDrawn, "the scheme must have terms by whole distance; it has edges", line.count);
 }
 
 // [batch, groups, distances, 1] numbers of a linear term [batch, groups, 1, 2].
-Term numbers_of(const Term& linear, TermStore& store, const DistanceRange& r,
-                std::span<const Index> past, std::span<const Index> future) {
+ProductTerm numbers_of(const LinearTerm& linear, TermStore& store, const DistanceRange& r,
+                       std::span<const Index> past, std::span<const Index> future) {
   const Index rows = linear.table.shape[0] * linear.table.shape[1];
   const double* slope = data_of<double>(linear.table);
   std::vector<double> v;
@@ -69,11 +67,14 @@ void redraw_terms(LoweredTerms& out, std::size_t first, const ScoreShape& s,
   const DistanceRange& r = s.range();
   for (std::size_t n = first; n < out.terms.size(); ++n) {
     Term& t = out.terms[n];
-    check_term_kind(t);
-    if (t.kind == TermKind::linear && t.axis == 0) {
-      t = numbers_of(t, out, r, past, future);
-    } else {
-      for (IndexLine& line : t.lines) {
+    if (std::holds_alternative<DistanceMlpTerm>(t))
+      refuse(kDrawn, "the scheme must have terms by distance; it has", term_name(t));
+    const auto* linear = std::get_if<LinearTerm>(&t);
+    if (linear != nullptr && linear->axis == 0) {
+      t = numbers_of(LinearTerm(*linear), out, r, past, future);
+    } else if (PickedRows* rows = picked_rows(t)) {
+      check_lines(*rows);
+      for (IndexLine& line : rows->lines) {
         if (line.row == nullptr || line.axis != 0) continue;
         const IndexLine old = line;
         line = line_over(kDrawn, out, r, [&](Index delta) {
@@ -92,9 +93,9 @@ DrawnGradient undraw_gradient(std::span<const Term> terms, const LoweredGradient
   DrawnGradient d;
   d.terms.assign(g.terms.begin(), g.terms.end());
   for (std::size_t n = 0; n < std::min(terms.size(), d.terms.size()); ++n) {
-    const Term& t = terms[n];
-    if (t.kind != TermKind::linear || t.axis != 0 || d.terms[n].table.empty()) continue;
-    const Index batch = t.table.shape[0], groups = t.table.shape[1], count = r.max - r.min + 1;
+    const auto* t = std::get_if<LinearTerm>(&terms[n]);
+    if (t == nullptr || t->axis != 0 || d.terms[n].table.empty()) continue;
+    const Index batch = t->table.shape[0], groups = t->table.shape[1], count = r.max - r.min + 1;
     const std::vector<double> from =
         gradient_values(kDrawn, d.terms[n].table, {batch, groups, count, 1});
     std::vector<double> to(static_cast<std::size_t>(2 * batch * groups));

@@ -38,8 +38,7 @@ void Fire::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   const auto array = [&](std::size_t n, std::vector<Index> shape) {
     return out.array(values(n), shape);
   };
-  Term t;
-  t.kind = TermKind::distance_mlp;
+  DistanceMlpTerm t;
   t.keep_sign = keep_sign;
   t.epsilon = epsilon;
   t.axis = static_cast<std::int32_t>(axis);

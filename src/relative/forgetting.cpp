@@ -179,9 +179,8 @@ std::vector<Input> Forgetting::inputs(const ScoreShape& s) const {
 void Forgetting::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                        LoweredTerms& out) const {
   check_parameter_count(kForgetting, parameters(s).size(), p.size());
-  Term t;
   if (form == ForgettingForm::per_row) {
-    t.kind = TermKind::gates;
+    GatesTerm t;
     t.gate = Gate::log_sigmoid;
     t.gate_scale = 1 / std::sqrt(static_cast<double>(gate_dim));
     t.gate_own = false;
@@ -189,7 +188,7 @@ void Forgetting::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     out.add(t);
     return;
   }
-  t.kind = TermKind::decay;
+  DecayTerm t;
   if (form == ForgettingForm::bidirectional) t.side = Side::past;
   out.add(t);
   if (form != ForgettingForm::bidirectional) return;
@@ -204,14 +203,15 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
   check_call(s, call);
   const Index heads_n = s.heads, batch = call.inputs[0].shape[0], columns = gate_columns(s);
   if (form == ForgettingForm::per_row && gates != ForgettingGates::hidden) {
-    terms[0].query.given = heads(call.inputs[0], HeadsLayout::bthd);
-    terms[0].key.given = heads(call.inputs[1], HeadsLayout::bthd);
+    auto& t = std::get<GatesTerm>(terms[0]);
+    t.query.given = heads(call.inputs[0], HeadsLayout::bthd);
+    t.key.given = heads(call.inputs[1], HeadsLayout::bthd);
     return;
   }
   ForgettingValues z = forgetting_source(*this, s, p, call);
   const ForgettingOrder order{call, batch};
   // Of all keys, and at the queries' own keys.
-  const auto give = [&](Term& t, const ConstHeads& of_keys, const ConstHeads& of_own, Index query,
+  const auto give = [&](auto& t, const ConstHeads& of_keys, const ConstHeads& of_own, Index query,
                         Index key) {
     t.key.given = slice_heads(of_keys, key, heads_n);
     t.query.given = slice_heads(of_own, query, heads_n);
@@ -228,7 +228,7 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
   };
   if (form == ForgettingForm::per_row) {
     const ConstHeads both = store.vectors(z, batch, call.keys, 2 * heads_n, gate_dim);
-    return give(terms[0], both, at_own(z, batch, both), 0, heads_n);
+    return give(std::get<GatesTerm>(terms[0]), both, at_own(z, batch, both), 0, heads_n);
   }
   const ForgettingValues logs = forgetting_logs(*this, z).log;
   const Index rows = order.rows();
@@ -244,7 +244,7 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
   const ConstHeads all = store.vectors(c, rows, call.keys, columns, 1);
   const ConstHeads own = at_own(c, rows, all);
   for (std::size_t set = 0; set < terms.size(); ++set)
-    give(terms[set], all, own, static_cast<Index>(set) * heads_n,
+    give(std::get<DecayTerm>(terms[set]), all, own, static_cast<Index>(set) * heads_n,
          static_cast<Index>(set) * heads_n);
 }
 

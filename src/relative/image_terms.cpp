@@ -13,7 +13,7 @@ void WindowRows::check(std::string_view who) const {
   if (width < 1 || width > 4096) refuse(who, "width must lie between 1 and 4096", width);
 }
 
-void WindowRows::add_lines(std::string_view who, Term& t, TermStore& store) const {
+void WindowRows::add_lines(std::string_view who, PickedRows& t, TermStore& store) const {
   const auto place = [this](Index d, Index size) {
     return absolute ? std::abs(d) : (reversed ? -d : d) + size - 1;
   };
@@ -40,11 +40,7 @@ std::vector<Input> class_inputs() {
 void bind_classes(std::string_view who, const CallData& call, std::span<Term> terms) {
   if (call.inputs.size() != 2)
     refuse(who, "inputs must be query_class and key_class", static_cast<Index>(call.inputs.size()));
-  for (Term& t : terms)
-    if (t.pair.row != nullptr) {
-      t.pair.query_class = call.inputs[0];
-      t.pair.key_class = call.inputs[1];
-    }
+  bind_pairs(terms, call.inputs[0], call.inputs[1]);
 }
 
 IndexPair patches_alone(TermStore& store) {

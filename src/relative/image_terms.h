@@ -21,7 +21,7 @@ struct WindowRows {
   // Throws [who]: height or width outside 1 .. 4096.
   void check(std::string_view who) const;
   // The lines of axis 0 (y) and axis 1 (x).
-  void add_lines(std::string_view who, Term&, TermStore&) const;
+  void add_lines(std::string_view who, PickedRows&, TermStore&) const;
 };
 
 // How a table of numbers is kept: [rows, heads] or [heads, rows], and as the terms read it, by head.

@@ -66,13 +66,13 @@ void Indexed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kIndexed, needed.size(), p.size());
-  Term t =
+  ProductTerm t =
       detail::number_term(out.table(moved(s, parameter_values(kIndexed, needed[0], p[0]), false),
                                     tables(s), rows, channels(s)),
                           {}, scale * (content_scale ? s.content_scale() : 1));
   if (meets == IndexedMeets::query) t.query = kContent;
   if (meets == IndexedMeets::key) t.key = kContent;
-  if (meets == IndexedMeets::value) t.kind = TermKind::value_rows;
+  if (meets == IndexedMeets::value) return out.add(ValueRowsTerm{{t}, t.scale});
   out.add(t);
 }
 
@@ -100,9 +100,8 @@ void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
     return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, n});
   };
   const ConstTensorView query = numbers(call.queries), key = numbers(call.keys);
-  terms[0].pair = store.pair(std::move(row), queries, keys);
-  terms[0].pair.query_class = query;
-  terms[0].pair.key_class = key;
+  picked_rows(terms[0])->pair = store.pair(std::move(row), queries, keys);
+  detail::bind_pairs(terms, query, key);
 }
 
 void Indexed::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,

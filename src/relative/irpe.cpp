@@ -81,7 +81,7 @@ struct Irpe::Tables {
       for (const Index row : from)
         for (Index c = 0; c < channels; ++c) fn(place(g, row, c), to++);
   }
-  void add_lines(std::size_t n, Term& t, TermStore& store) const {
+  void add_lines(std::size_t n, PickedRows& t, TermStore& store) const {
     if (joint) return window().add_lines(kIrpe, t, store);
     const Index sense = scheme.meets == IndexedMeets::key ? -1 : 1;
     const auto b = static_cast<Index>(scheme.beta);
@@ -162,24 +162,27 @@ void Irpe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
     std::vector<double> rows(
         static_cast<std::size_t>(tables.groups * tables.lowered_rows() * tables.channels));
     tables.each([&](std::size_t from, std::size_t to) { rows[to] = given[from]; });
-    Term t = detail::number_term(
+    ProductTerm t = detail::number_term(
         out.table(std::move(rows), tables.groups, tables.lowered_rows(), tables.channels), {},
         content ? s.content_scale() : 1);
     if (meets == IndexedMeets::query) t.query = kContent;
     if (meets == IndexedMeets::key) t.key = kContent;
-    if (meets == IndexedMeets::value) t.kind = TermKind::value_rows;
-    Term classes = t;
+    const auto add = [&](const ProductTerm& term) {
+      if (meets == IndexedMeets::value) return out.add(ValueRowsTerm{{term}, term.scale});
+      out.add(term);
+    };
+    ProductTerm classes = t;
     tables.add_lines(n, t, out);
     if (!class_token) {
-      out.add(t);
+      add(t);
       continue;
     }
     // Two terms of one table, each void where the other serves.
     t.pair = detail::patches_alone(out);
     const auto last = static_cast<std::int32_t>(tables.lowered_rows() - 1);
     classes.pair = out.pair({-1, last, last, last}, 2, 2);
-    out.add(t);
-    out.add(classes);
+    add(t);
+    add(classes);
   }
 }
 

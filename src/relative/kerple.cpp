@@ -131,7 +131,7 @@ void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   out.add(detail::number_term(table(false), line, 1));
   if (!weighted) return;
   // q.k (w - 1) besides q.k.
-  Term t = detail::number_term(table(true), line, s.content_scale());
+  ProductTerm t = detail::number_term(table(true), line, s.content_scale());
   t.query = t.key = kContent;
   out.add(t);
 }

@@ -27,7 +27,7 @@ void Levit::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kLevit, needed.size(), p.size());
-  Term t = detail::number_term(
+  ProductTerm t = detail::number_term(
       out.table(detail::window_by_head(parameter_values(kLevit, needed[0], p[0]), heads_first,
                                        s.heads, rows()),
                 s.heads, rows(), 1),

@@ -32,7 +32,7 @@ void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   for (Index delta = -window - 1; delta <= window + 1; ++delta)
     row.push_back(static_cast<std::int32_t>(std::abs(delta) <= window ? delta + window : n));
   const auto far_row = static_cast<std::int32_t>(n);
-  Term inside, outside;
+  ProductTerm inside, outside;
   inside.table = outside.table = out.table(std::move(table), s.heads, n + 1, 1);
   inside.lines[0] = out.line(std::move(row), -window - 1, 0);
   inside.lines[1] = out.line({-1, 0, -1}, -1, 1);

@@ -35,7 +35,7 @@ void LongT5::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kLongT5, needed.size(), p.size());
   for (std::size_t n = 0; n < 2; ++n) {
-    Term t = detail::number_term(
+    ProductTerm t = detail::number_term(
         out.table(detail::transposed_list(parameter_values(kLongT5, needed[n], p[n]), num_buckets,
                                           s.heads),
                   s.heads, num_buckets, 1),
@@ -53,10 +53,7 @@ void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
   if (call.inputs.size() != 1)
     refuse(kLongT5, "inputs must be key_global", static_cast<Index>(call.inputs.size()));
   const ConstTensorView queries = detail::one_class(store, call.queries, 0);
-  for (Term& t : terms) {
-    t.pair.query_class = queries;
-    t.pair.key_class = call.inputs[0];
-  }
+  detail::bind_pairs(terms, queries, call.inputs[0]);
 }
 
 void LongT5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,

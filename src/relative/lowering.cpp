@@ -138,30 +138,41 @@ std::vector<Index> Distances::list() const {
   return all;
 }
 
-Term number_term(const ConstTensorView& table, const IndexLine& line, double scale) {
-  Term t;
+ProductTerm number_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  ProductTerm t;
   t.table = table;
   t.lines[0] = line;
   t.scale = scale;
   return t;
 }
 
-Term query_term(const ConstTensorView& table, const IndexLine& line, double scale) {
-  Term t = number_term(table, line, scale);
+ProductTerm query_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  ProductTerm t = number_term(table, line, scale);
   t.query = kContent;
   return t;
 }
 
-Term key_term(const ConstTensorView& table, const IndexLine& line, double scale) {
-  Term t = number_term(table, line, scale);
+ProductTerm key_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  ProductTerm t = number_term(table, line, scale);
   t.key = kContent;
   return t;
 }
 
-Term value_term(const ConstTensorView& table, const IndexLine& line) {
-  Term t = number_term(table, line, 1);
-  t.kind = TermKind::value_rows;
+ValueRowsTerm value_term(const ConstTensorView& table, const IndexLine& line) {
+  ValueRowsTerm t;
+  t.table = table;
+  t.lines[0] = line;
   return t;
+}
+
+void bind_pairs(std::span<Term> terms, const ConstTensorView& query_class,
+                const ConstTensorView& key_class) {
+  for (Term& t : terms) {
+    PickedRows* rows = picked_rows(t);
+    if (rows == nullptr || rows->pair.row == nullptr) continue;
+    rows->pair.query_class = query_class;
+    rows->pair.key_class = key_class;
+  }
 }
 
 ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number) {

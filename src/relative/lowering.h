@@ -77,10 +77,13 @@ IndexLine line_over(std::string_view who, TermStore& store, const DistanceRange&
 }
 
 // A number, a row that meets q, one that meets k, one that is added to v.
-Term number_term(const ConstTensorView& table, const IndexLine&, double scale);
-Term query_term(const ConstTensorView& table, const IndexLine&, double scale);
-Term key_term(const ConstTensorView& table, const IndexLine&, double scale);
-Term value_term(const ConstTensorView& table, const IndexLine&);
+ProductTerm number_term(const ConstTensorView& table, const IndexLine&, double scale);
+ProductTerm query_term(const ConstTensorView& table, const IndexLine&, double scale);
+ProductTerm key_term(const ConstTensorView& table, const IndexLine&, double scale);
+ValueRowsTerm value_term(const ConstTensorView& table, const IndexLine&);
+// The classes of a call, for every pair of the terms.
+void bind_pairs(std::span<Term>, const ConstTensorView& query_class,
+                const ConstTensorView& key_class);
 
 // [1, tokens]: every token is of this class. It has memory also where there is no token.
 ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number);

@@ -36,14 +36,14 @@ void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> 
         detail::transposed_list(parameter_values(kModalityPairs, needed[n], p[n]), rows, s.heads),
         s.heads, rows, 1);
   };
-  Term pairs = detail::number_term(table(0, m * m), {}, 1);
+  ProductTerm pairs = detail::number_term(table(0, m * m), {}, 1);
   std::vector<std::int32_t> row;
   for (Index i = 0; i < m * m; ++i) row.push_back(static_cast<std::int32_t>(i));
   pairs.pair = out.pair(std::move(row), m, m);
   out.add(pairs);
   for (std::size_t t = 0; t < tables(); ++t) {
     const Index k = clip[t], at = axis.empty() ? 0 : axis[t];
-    Term one =
+    ProductTerm one =
         detail::number_term(table(t + 1, 2 * k + 1),
                             detail::line_over(
                                 kModalityPairs, out, detail::clipped(s.range(at), -k, k),
@@ -61,10 +61,7 @@ void ModalityPairs::bind(const ScoreShape&, std::span<const ConstTensorView>, co
   if (call.inputs.size() != 2)
     refuse(kModalityPairs, "inputs must be query_modality and key_modality",
            static_cast<Index>(call.inputs.size()));
-  for (Term& t : terms) {
-    t.pair.query_class = call.inputs[0];
-    t.pair.key_class = call.inputs[1];
-  }
+  detail::bind_pairs(terms, call.inputs[0], call.inputs[1]);
 }
 
 void ModalityPairs::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -55,7 +55,7 @@ void ProphetNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void ProphetNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                       std::span<Term> terms, TermStore&) const {
   const ConstTensorView& x = call.inputs[0];
-  ConstHeads& to = terms[0].query.given;
+  ConstHeads& to = std::get<ProductTerm>(terms[0]).query.given;
   to.data = x.data;
   to.dtype = x.dtype;
   to.batch = x.shape[0];

@@ -78,7 +78,7 @@ void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorV
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kRelativeProjection, needed.size(), p.size());
   const std::vector<double> bank = parameter_values(kRelativeProjection, needed[0], p[0]);
-  Term t;
+  ProductTerm t;
   t.table = out.table(detail::transposed_list(bank, basis, max_distance), 1, max_distance, basis);
   t.lines[0] = detail::line_over(
       kRelativeProjection, out, detail::clipped(s.range(), -1, max_distance),
@@ -98,7 +98,8 @@ void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorVi
   const Index batch = call.inputs[0].shape[0];
   std::vector<double> x = detail::linear(hidden, w, b, width);
   relative_projection_scale(*this, call, s.heads * basis, x);
-  terms[0].query.given = store.vectors(std::move(x), batch, call.queries, s.heads, basis);
+  std::get<ProductTerm>(terms[0]).query.given =
+      store.vectors(std::move(x), batch, call.queries, s.heads, basis);
 }
 
 void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -77,7 +77,7 @@ void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   check_parameter_count(kSegatron, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kSegatron, needed[i], p[i]); };
   const std::vector<double> w = value(0), v = value(2);
-  Term keys;
+  ProductTerm keys;
   keys.scale = s.content_scale();
   keys.query.given = out.vectors(value(1), 1, 1, s.heads, s.head_dim);
   keys.key = kContent;

@@ -35,7 +35,7 @@ std::vector<Parameter> Swin::parameters(const ScoreShape& s) const {
 void Swin::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kSwin, needed.size(), p.size());
-  Term t = detail::number_term(
+  ProductTerm t = detail::number_term(
       out.table(detail::window_by_head(parameter_values(kSwin, needed[0], p[0]),
                                        table != WindowTable::rows, s.heads, rows()),
                 s.heads, rows(), 1),

@@ -119,8 +119,8 @@ void SwinV2::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kSwinV2, needed.size(), p.size());
   Layers mlp(*this, s, needed, p);
-  Term t = detail::number_term(out.table(std::move(mlp.value), s.heads, rows(), 1), {},
-                               form == SwinV2Form::cr ? 1 : 16);
+  ProductTerm t = detail::number_term(out.table(std::move(mlp.value), s.heads, rows(), 1), {},
+                                      form == SwinV2Form::cr ? 1 : 16);
   swin_v2_window(*this).add_lines(kSwinV2, t, out);
   if (class_token) t.pair = detail::patches_alone(out);
   if (cosine) {

@@ -125,7 +125,7 @@ void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredT
   const Index channels = contextual ? s.head_dim : 1;
   std::vector<double> table(e.size());
   each(s, [&](std::size_t lowered, std::size_t parameter) { table[lowered] = e[parameter]; });
-  Term t;
+  ProductTerm t;
   t.scale = bias_scale;
   if (contextual) t.query = kContent;
   t.lines[0] = line(s, out);

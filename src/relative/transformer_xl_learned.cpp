@@ -38,7 +38,7 @@ void TransformerXlLearned::lower(const ScoreShape& s, std::span<const ConstTenso
   const double scale = s.content_scale();
   const IndexLine line = detail::line_over(kXlLearned, out, detail::clipped(s.range(), -1, rows),
                                            [this](Index delta) { return row(delta); });
-  Term keys;
+  ProductTerm keys;
   keys.scale = scale;
   keys.query.given = out.vectors(value(2), 1, 1, s.heads, s.head_dim);
   keys.key = kContent;

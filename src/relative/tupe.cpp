@@ -131,7 +131,7 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTupe, needed.size(), p.size());
   const Layers layers(*this, s, needed, p);
-  Term t;
+  ProductTerm t;
   t.scale = scale(s);
   // Of all rows; bind takes those of the positions.
   t.query.given = out.vectors(layers.x(layers.rows), 1, layers.rows, s.heads, s.head_dim);
@@ -140,7 +140,7 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   out.add(t);
   out.requests.scale = scale(s);
   if (reset) {
-    Term edge = detail::number_term(out.table(layers.own(s), s.heads, 2, 1), {}, scale(s));
+    ProductTerm edge = detail::number_term(out.table(layers.own(s), s.heads, 2, 1), {}, scale(s));
     edge.pair = out.pair({-1, 1, 0, 0}, 2, 2);
     out.add(edge);
   }
@@ -150,7 +150,7 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   const ConstTensorView table = out.table(
       detail::transposed_list(parameter_values(kTupe, needed[7], p[7]), num_buckets + 1, s.heads),
       s.heads, num_buckets + 1, 1);
-  Term inner = detail::number_term(
+  ProductTerm inner = detail::number_term(
       table,
       detail::line_over(kTupe, out, detail::clipped(s.range(), -max_distance, max_distance),
                         [&](Index d) { return buckets.bucket(d, thresholds); }),
@@ -158,7 +158,7 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   if (reset) inner.pair = detail::patches_alone(out);
   out.add(inner);
   if (!reset) return;
-  Term edge = detail::number_term(table, {}, 1);
+  ProductTerm edge = detail::number_term(table, {}, 1);
   const auto half = static_cast<std::int32_t>(num_buckets / 2);
   edge.pair = out.pair({-1, static_cast<std::int32_t>(num_buckets), half, half}, 2, 2);
   out.add(edge);
@@ -172,8 +172,9 @@ void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const Cal
     given = store.vectors(r.gathered(static_cast<const double*>(given.data), width), r.batch,
                           r.tokens, s.heads, s.head_dim);
   };
-  take({call.query_positions, call.queries, call.query_offset, rows}, terms[0].query.given);
-  take({call.key_positions, call.keys, 0, rows}, terms[0].key.given);
+  auto& t = std::get<ProductTerm>(terms[0]);
+  take({call.query_positions, call.queries, call.query_offset, rows}, t.query.given);
+  take({call.key_positions, call.keys, 0, rows}, t.key.given);
   if (reset) detail::bind_classes(kTupe, call, terms);
 }
 

@@ -79,7 +79,7 @@ void WavLm::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const 
     const auto [a, b] = wavlm_gates(&c.x[i * dim], dim, c.weight, c.bias);
     x[i] = a * (b * c.constant[i % heads] - 1) + 2;
   }
-  terms[0].query.given =
+  std::get<ProductTerm>(terms[0]).query.given =
       store.vectors(std::move(x), c.hidden.shape[0], c.hidden.shape[1], s.heads, 1);
 }
 

@@ -96,13 +96,13 @@ ConstTensorView XlScore::add(std::vector<double> table, std::vector<double> u,
                              const std::vector<double>& v, const IndexLine& line, LoweredTerms& out,
                              const IndexPair& pair) const {
   std::vector<double> numbers = table_dots(table, groups, v, shape.heads, n, shape.head_dim);
-  Term keys;
+  ProductTerm keys;
   keys.scale = scale;
   keys.query.given = out.vectors(std::move(u), 1, 1, shape.heads, shape.head_dim);
   keys.key = kContent;
   const ConstTensorView rows = out.table(std::move(table), groups, n, shape.head_dim);
-  Term queries = query_term(rows, line, scale);
-  Term biases = number_term(out.table(std::move(numbers), shape.heads, n, 1), line, scale);
+  ProductTerm queries = query_term(rows, line, scale);
+  ProductTerm biases = number_term(out.table(std::move(numbers), shape.heads, n, 1), line, scale);
   queries.pair = biases.pair = pair;
   out.add(keys);
   out.add(queries);

@@ -120,8 +120,9 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   if (segments == 0) return;
   std::vector<double> e = detail::by_head(value(4), 2, s.heads, s.head_dim);
   std::vector<double> numbers = detail::table_dots(e, s.heads, value(3), s.heads, 2, s.head_dim);
-  Term queries = detail::query_term(out.table(std::move(e), s.heads, 2, s.head_dim), {}, scale);
-  Term biases = detail::number_term(out.table(std::move(numbers), s.heads, 2, 1), {}, scale);
+  ProductTerm queries =
+      detail::query_term(out.table(std::move(e), s.heads, 2, s.head_dim), {}, scale);
+  ProductTerm biases = detail::number_term(out.table(std::move(numbers), s.heads, 2, 1), {}, scale);
   queries.pair = biases.pair = segment_pair(out);
   out.add(queries);
   out.add(biases);
@@ -130,26 +131,22 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                  std::span<Term> terms, TermStore& store) const {
   check_inputs(call);
-  const auto bind_pair = [](std::span<Term> some, const ConstTensorView& q,
-                            const ConstTensorView& k) {
-    for (Term& t : some) t.pair.query_class = q, t.pair.key_class = k;
-  };
   std::vector<std::int32_t> query, key;
   if (class_token) {
     query = xlnet_classes(call.inputs[class_input()], call.queries);
     key = xlnet_classes(call.inputs[class_input() + 1], call.keys);
-    bind_pair(terms.subspan(1, 2), xlnet_numbers(store, query, call.queries),
-              xlnet_numbers(store, key, call.keys));
+    detail::bind_pairs(terms.subspan(1, 2), xlnet_numbers(store, query, call.queries),
+                       xlnet_numbers(store, key, call.keys));
   }
   if (segments == 0) return;
   const std::span<Term> of_segments = terms.subspan(3, 2);
   if (call.inputs[0].empty()) {  // a call without segments: a pair without a row disables the term
-    for (Term& t : of_segments) t.pair = store.pair({-1}, 1, 1);
-    return bind_pair(of_segments, detail::one_class(store, call.queries, 0),
-                     detail::one_class(store, call.keys, 0));
+    for (Term& t : of_segments) picked_rows(t)->pair = store.pair({-1}, 1, 1);
+    return detail::bind_pairs(of_segments, detail::one_class(store, call.queries, 0),
+                              detail::one_class(store, call.keys, 0));
   }
-  if (!class_token) return bind_pair(of_segments, call.inputs[0], call.inputs[1]);
-  bind_pair(
+  if (!class_token) return detail::bind_pairs(of_segments, call.inputs[0], call.inputs[1]);
+  detail::bind_pairs(
       of_segments,
       xlnet_numbers(store, xlnet_segments(call.inputs[0], segments, query, call.queries),
                     call.queries),

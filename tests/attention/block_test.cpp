@@ -32,8 +32,10 @@ struct BlockCall {
     key_place = arange(0, s.keys);
     a.query_positions = query_place, a.key_positions = key_place;
     table = random.normals(static_cast<std::size_t>(s.heads) * 5);
-    term.lines[0] = {row, 5, -1};
-    term.table = tensor(std::as_const(table).data(), {1, s.heads, 5, 1});
+    ProductTerm numbers;
+    numbers.lines[0] = {row, 5, -1};
+    numbers.table = tensor(std::as_const(table).data(), {1, s.heads, 5, 1});
+    term = numbers;
     a.terms = std::span(&term, 1);
     a.mask.query_offset = s.keys - s.queries;
     set_mask(mask);

@@ -48,7 +48,7 @@ TEST(AttentionCall, NormsAndHeadScaleAreSwinV2) {
   c.tolerance = 2e-11;
   const OwnedPositions p = grid({3, 3});
   c.args.query_positions = c.args.key_positions = p;
-  Term t;
+  ProductTerm t;
   t.scale = 16;
   t.lines[0] = c.lowered.line(iota(5, 0, 5), -2, 0);
   t.lines[1] = c.lowered.line(iota(5), -2, 1);

@@ -18,12 +18,14 @@ namespace posenc {
 class GradientArrays {
  public:
   explicit GradientArrays(const AttentionArgs& a) {
-    for (const Term& t : a.terms)
+    for (const Term& term : a.terms) {
+      const TermArrays t = term_arrays(term);
       terms_.push_back({like("table", t.table),
                         like("query", t.query.given),
                         like("key", t.key.given),
                         {like("in", t.mlp.in), like("in_bias", t.mlp.in_bias),
                          like("out", t.mlp.out), like("out_bias", t.mlp.out_bias)}});
+    }
     for (const Stage& s : a.prepare)
       stages_.push_back({like("stage q", s.q), like("stage k", s.k)});
     for (const ScoreRegion& r : a.regions)

@@ -32,8 +32,10 @@ struct LawCall {
         table(random_values(h * 5, 4)),
         query_position(arange(tk - tq, tq)),
         key_position(arange(0, tk)) {
-    term.lines[0] = {row, 5, -1};
-    term.table = tensor(std::as_const(table).data(), {1, h, 5, 1});
+    ProductTerm numbers;
+    numbers.lines[0] = {row, 5, -1};
+    numbers.table = tensor(std::as_const(table).data(), {1, h, 5, 1});
+    term = numbers;
     a.q = heads(std::as_const(q).data(), tq, h, d);
     a.k = heads(std::as_const(k).data(), tk, g, d);
     a.v = heads(std::as_const(v).data(), tk, g, d);
@@ -81,10 +83,10 @@ TEST(AttentionEngineLaws, AnyNumberOfThreadsGivesTheSameBits) {
 TEST(AttentionEngineLaws, WhatIsConstantInARowHasNoGradient) {
   LawCall call(7, 9);
   Vector x = random_values(7 * 2, 5);
-  Term row;
-  row.kind = TermKind::decay;
+  DecayTerm row;
   row.query.given = heads(std::as_const(x).data(), 7, 2, 1);
-  call.a.terms = std::span(&row, 1);
+  const Term terms[] = {row};
+  call.a.terms = terms;
   const EngineUpstream up(call.a);
   ResultArrays to(call.a, DType::f64);
   Vector d_x(14);
@@ -108,8 +110,7 @@ TEST(AttentionEngineLaws, PackingIsSeparateRuns) {
   LawCall packed(9, 12);
   Vector in = random_values(2 * 2 * 3, 11), in_bias = random_values(2, 12),
          out = random_values(2 * 2 * 3, 13), out_bias = random_values(2, 14);
-  Term net;
-  net.kind = TermKind::score_mlp;
+  ScoreMlpTerm net;
   net.mlp = {tensor(std::as_const(in).data(), {2, 2, 3}),
              tensor(std::as_const(in_bias).data(), {2}),
              tensor(std::as_const(out).data(), {2, 2, 3}),
@@ -284,13 +285,13 @@ TEST(AttentionEngineLaws, DistancesAreTakenIn64Bits) {
 
 TEST(AttentionEngineLaws, LogSigmoidGatesHaveNoTable) {
   LawCall call(3, 3);
-  Term t;
-  t.kind = TermKind::gates;
+  GatesTerm t;
   t.gate = Gate::log_sigmoid;
   t.query = t.key = kContent;
   const Vector table(2 * 3 * 4);
   t.table = tensor(table.data(), {1, 2, 3, 4});
-  call.a.terms = std::span(&t, 1);
+  const Term terms[] = {t};
+  call.a.terms = terms;
   EXPECT_EQ(test::refusal([&] { of_engine(call.a); }),
             "[attention] term gates with a table must have the gate sigmoid, got \"log_sigmoid\"");
 }

@@ -168,7 +168,7 @@ TEST(AttentionEquality, PackedAndPagedRowsAreTheirSequences) {
 TEST(AttentionEquality, EdgesBetweenWholeNumbersAreWholeDistances) {
   Sequences s;
   const Answer whole = by_sequence(s);
-  s.terms[0].lines[0] = s.low.line({0, 1, 2, 3}, {0.5, 1.5, 2.5}, 0);
+  std::get<ProductTerm>(s.terms[0]).lines[0] = s.low.line({0, 1, 2, 3}, {0.5, 1.5, 2.5}, 0);
   expect_same(by_sequence(s), whole);
 }
 
@@ -181,7 +181,8 @@ TEST(AttentionEquality, GroupsOfHeadsShareATable) {
     four.insert(four.end(), two.begin() + static_cast<std::ptrdiff_t>(8 * head),
                 two.begin() + static_cast<std::ptrdiff_t>(8 * head + 8));
   repeated.table = four;
-  repeated.terms[0].table = tensor(std::as_const(repeated.table).data(), {1, 4, 4, 2});
+  std::get<ProductTerm>(repeated.terms[0]).table =
+      tensor(std::as_const(repeated.table).data(), {1, 4, 4, 2});
   const Answer want = by_sequence(repeated);
   // The reference alone: `run` takes gradients of four heads.
   const std::vector<double> zero(24);
@@ -196,7 +197,7 @@ TEST(AttentionEquality, GroupsOfHeadsShareATable) {
   a.mask.causal = true;
   a.mask.query_offset = 2;
   a.scale = 0.6;
-  grouped.terms[0].table = tensor(two.data(), {1, 2, 4, 2});
+  std::get<ProductTerm>(grouped.terms[0]).table = tensor(two.data(), {1, 2, 4, 2});
   a.terms = grouped.terms;
   support::attention_forward(a, {heads(out.data(), 3, 4, 2), {}});
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], want.out[i], 1e-14);

@@ -105,19 +105,20 @@ TEST(AttentionFarOrders, OffsetsHaveRoomForTheTokens) {
 TEST(AttentionFarOrders, RowsByDistanceAtTheEndsOfThePositions) {
   const std::int32_t row[] = {0, 1, 2, 3, 4};
   const std::vector<double> table{0.1, -0.4, 0.7, 0.2, -0.9};
-  Term t;
+  ProductTerm t;
   t.lines[0] = {row, 5, -2};
   t.table = tensor(table.data(), {1, 1, 5, 1});
   FarCall near;
   const Index small[] = {0, 1, 2, 3};
   near.a.query_positions = near.a.key_positions = positions(std::span(small));
-  near.a.terms = std::span(&t, 1);
+  const Term terms[] = {t};
+  near.a.terms = terms;
   const CallResult want = of_engine(near.a);
   for (const Index first : {kLeast, kMost - 3}) {
     FarCall far;
     const Index at[] = {first, first + 1, first + 2, first + 3};
     far.a.query_positions = far.a.key_positions = positions(std::span(at));
-    far.a.terms = std::span(&t, 1);
+    far.a.terms = terms;
     EXPECT_EQ(of_engine(far.a).out, want.out) << first;
     EXPECT_EQ(of_engine(far.a).gradients, want.gradients) << first;
   }
@@ -143,15 +144,15 @@ TEST(AttentionFarScores, AreNormalisedByTheLargest) {
 // ALiBi over distances around 2^31: past and future, exactly proportional.
 TEST(AttentionFarScores, DistancesAroundTheEndOf32Bits) {
   const std::vector<double> slopes{-0x1p-28, -0x1p-27}, none(4), v{1, 10, 100, 1000};
-  Term t;
-  t.kind = TermKind::linear;
+  LinearTerm t;
   t.table = tensor(slopes.data(), {1, 1, 1, 2});
   const Index far = Index{1} << 31, query[] = {0}, key[] = {-far - 1, 1 - far, far - 1, far + 1};
   AttentionArgs a;
   a.q = heads(none.data(), 1, 1, 1), a.k = heads(none.data(), 4, 1, 1);
   a.v = heads(v.data(), 4, 1, 1);
   a.query_positions = positions(std::span(query)), a.key_positions = positions(std::span(key));
-  a.scale = 1, a.terms = std::span(&t, 1);
+  const Term terms[] = {t};
+  a.scale = 1, a.terms = terms;
   double sum = 0, out = 0;
   for (std::size_t j = 0; j < 4; ++j) {
     const auto distance = static_cast<double>(key[j] < 0 ? -key[j] : key[j]);

@@ -45,8 +45,7 @@ TEST(AttentionTerms, DistanceMlpIsFire) {
     c.args.scale = 0.5;
     const double multiplier = c.array("L_multiplier").value[0];
     const Index width = c.array("mlp_0_bias").dim(0), h = c.args.q.heads;
-    Term t;
-    t.kind = TermKind::distance_mlp;
+    DistanceMlpTerm t;
     t.keep_sign = s.keep_sign;
     t.table =
         c.lowered.table({c.array("c").value[0], std::fabs(multiplier * s.threshold)}, 1, 1, 2);
@@ -75,8 +74,7 @@ TEST(AttentionTerms, GatesAreCope) {
     AttentionCase c(functions_of_content(), name);
     const std::string n = name;
     c.args.mask.visible = c.flags("visible");
-    Term t;
-    t.kind = TermKind::gates;
+    GatesTerm t;
     t.gate_scale = *c.args.scale;
     t.scale = n == "cope_ram_nodiv" || n == "cope_ram_val_gates" ? 1 : *c.args.scale;
     t.query = t.key = kContent;
@@ -111,8 +109,7 @@ TEST(AttentionTerms, GatesAreCope) {
   }
   AttentionCase c(functions_of_content(), "cope_xt_square");
   c.args.mask.visible = c.flags("visible");
-  Term t;
-  t.kind = TermKind::gates;
+  GatesTerm t;
   t.gate_scale = *c.args.scale;
   t.query = t.key = kContent;
   t.table = rows(c.view("pos_emb"));
@@ -136,8 +133,7 @@ TEST(AttentionTerms, GatesOfEveryPairForget) {
       for (std::size_t x = 0; x < 6; ++x) sum += hidden[token * 6 + x] * w[o * 6 + x];
       (o < 6 ? query : key).push_back(sum);
     }
-  Term t;
-  t.kind = TermKind::gates;
+  GatesTerm t;
   t.gate = Gate::log_sigmoid;
   t.gate_own = false;
   t.gate_scale = 1 / std::sqrt(3.0);
@@ -194,8 +190,7 @@ TEST(AttentionTerms, DecayIsForgettingGates) {
   AttentionCase c(functions_of_bias(), "forgetting_fla");
   c.args.mask.causal = true;
   const std::vector<double> gate = c.array("log_gate").value;  // [2, 4, 8]
-  Term t;
-  t.kind = TermKind::decay;
+  DecayTerm t;
   t.query.given = t.key.given = c.lowered.vectors(running_sums(gate, 4, 8, 0, 4), 2, 8, 4, 1);
   c.lowered.add(t);
   c.run();
@@ -210,8 +205,7 @@ TEST(AttentionTerms, DecayHasSides) {
   AttentionCase c(functions_of_content(), "fox_xt_bidirectional");
   const std::vector<double> gate = c.array("log_gates").value;  // [2, 2 + 2, 7]
   for (const bool future : {false, true}) {
-    Term t;
-    t.kind = TermKind::decay;
+    DecayTerm t;
     t.side = future ? Side::future : Side::past;
     t.scale = future ? -1 : 1;
     t.query.given = t.key.given =
@@ -240,8 +234,7 @@ TEST(AttentionTerms, ScoreMlpIsDape) {
       Alibi{}.lower({.heads = h, .head_dim = c.args.q.dim}, {}, c.lowered);
     const support::SuiteArray first = c.array("mlp2_0_weight");  // [out, in(, 1, K)]
     const Index width = first.dim(0), kernel = first.shape.size() == 4 ? first.dim(3) : 1;
-    Term t;
-    t.kind = TermKind::score_mlp;
+    ScoreMlpTerm t;
     t.mlp = {shaped(c, "mlp2_0_weight", {width, first.dim(1), kernel}),
              shaped(c, "mlp2_0_bias", {width}), shaped(c, "mlp2_2_weight", {h, width, kernel}),
              shaped(c, "mlp2_2_bias", {h}), 0.01};

@@ -135,21 +135,20 @@ class GradientWorld {
   std::vector<Term> products() {
     const IndexLine line = store_.line({3, 0, 1, -1, 2}, -1);
     std::vector<Term> t;
-    Term linear = numbers_term(view(slopes, {1, H, 1, 2}), {}, 0.7);
-    linear.kind = TermKind::linear;
+    const LinearTerm linear{.scale = 0.7, .table = view(slopes, {1, H, 1, 2})};
     t.push_back(linear);
     t.push_back(numbers_term(view(numbers, {B, H, 4, 1}), line, 1.1));
     t.push_back(query_rows(view(q_rows, {1, Hkv, 4, D}), line, 0.9));
     // By classes of tokens instead of distances.
-    Term keys = key_rows(view(k_rows, {1, 1, 4, D}), {}, 0.4);
+    ProductTerm keys = key_rows(view(k_rows, {1, 1, 4, D}), {}, 0.4);
     keys.pair = store_.pair({0, 1, -1, 3}, 2, 2);
     keys.pair.query_class = tensor(query_class_, {1, Tq});
     keys.pair.key_class = tensor(key_class_, {B, Tk});
     t.push_back(keys);
-    Term weight = query_rows(view(times, {1, H, 4, 1}), line, 0.9);
+    ProductTerm weight = query_rows(view(times, {1, H, 4, 1}), line, 0.9);
     weight.key = kContent;
     t.push_back(weight);
-    Term given;
+    ProductTerm given;
     given.scale = 0.6;
     given.query.given = heads(view(given_q, {B, Tq, H, 2}), HeadsLayout::bthd);
     given.key.given = heads(view(given_k, {B, Tk, 1, 2}), HeadsLayout::bthd);
@@ -160,14 +159,15 @@ class GradientWorld {
     return t;
   }
   std::vector<Term> functions() {
-    Term past, future, gates, pairs, fire, dape;
-    past.kind = future.kind = TermKind::decay;
+    DecayTerm past, future;
+    GatesTerm gates, pairs;
+    DistanceMlpTerm fire;
+    ScoreMlpTerm dape;
     past.scale = 0.8;
     past.side = Side::past;
     past.query.given = heads(view(decay_q, {B, Tq, H, 1}), HeadsLayout::bthd);
     past.key.given = heads(view(decay_k, {B, Tk, H, 1}), HeadsLayout::bthd);
     future.key.given = heads(view(column, {1, Tk, Hkv, 1}), HeadsLayout::bthd);
-    gates.kind = pairs.kind = TermKind::gates;
     gates.scale = 0.6;
     gates.gate_scale = 0.5;
     gates.table = view(cope, {1, H, 3, D});
@@ -178,13 +178,11 @@ class GradientWorld {
     pairs.gate_own = false;
     pairs.query.given = heads_of(pair_q, H, Tq, 3);
     pairs.key.given = heads_of(pair_k, H, Tk, 3);
-    fire.kind = TermKind::distance_mlp;
     fire.scale = 0.7;
     fire.keep_sign = true;
     fire.table = view(limits, {1, 1, 1, 2});
     fire.mlp = {view(fire1, {3, 1, 1}), view(fire2, {3}), view(fire3, {H, 3, 1}), view(fire4, {H}),
                 0.1};
-    dape.kind = TermKind::score_mlp;
     dape.scale = 0.8;
     dape.mlp = {view(dape1, {2, 2 * H, 3}), view(dape2, {2}), view(dape3, {H, 2, 3}),
                 view(dape4, {H}), 0.2};
@@ -227,7 +225,8 @@ inline Heads writable(const ConstHeads& h) {
           h.dim_stride,
           h.dtype};
 }
-inline TermGradient writable(const Term& t) {
+inline TermGradient writable(const Term& term) {
+  const TermArrays t = term_arrays(term);
   return {
       writable(t.table),
       writable(t.query.given),

@@ -40,8 +40,10 @@ struct OverlapCall {
     where = positions(std::span<const Index>(place.data(), kTokens));
     a.q = part(0), a.k = part(1), a.v = part(2), a.scale = 0.5;
     a.query_positions = a.key_positions = where;
-    term.lines[0] = {row.data(), 2, 0};
-    term.table = tensor(memory.data() + 3 * kSize, {1, kHeads, 2, 1});
+    ProductTerm numbers;
+    numbers.lines[0] = {row.data(), 2, 0};
+    numbers.table = tensor(memory.data() + 3 * kSize, {1, kHeads, 2, 1});
+    term = numbers;
     a.terms = std::span(&term, 1);
     r.out = part(4);
     r.log_sum_exp = tensor(memory.data() + 5 * kSize, {1, kHeads, kTokens});
@@ -75,7 +77,9 @@ TEST(AttentionOverlap, OfTheOutputWithWhatIsRead) {
             "[attention] out must not overlap k");
   EXPECT_EQ(forward_says([](OverlapCall& c) { c.a.v = c.part(4, -1); }),
             "[attention] out must not overlap v");
-  EXPECT_EQ(forward_says([](OverlapCall& c) { c.term.table.data = c.part(4, 2).data; }),
+  EXPECT_EQ(forward_says([](OverlapCall& c) {
+              std::get<ProductTerm>(c.term).table.data = c.part(4, 2).data;
+            }),
             "[attention] out must not overlap the table of a term");
   EXPECT_EQ(forward_says([](OverlapCall& c) {
               c.r.log_sum_exp.data = const_cast<double*>(c.memory.data()) + 23;
@@ -140,7 +144,7 @@ TEST(AttentionOverlap, NotOfGradientsOfOneTable) {
   OverlapCall one, two;
   attend_backward(one.a, one.r, one.d, one.g);
   const TermGradient gradients[] = {two.term_gradient, two.term_gradient};
-  two.term.scale = 0.5;
+  std::get<ProductTerm>(two.term).scale = 0.5;
   const Term halves[] = {two.term, two.term};
   two.a.terms = halves;
   two.g.terms = gradients;

@@ -268,7 +268,7 @@ class RandomCall : protected RandomArrays {
     l.edges = doubles_.back().data();
     return l;
   }
-  void pick(Term& t) {  // sums of rows below 4
+  void pick(PickedRows& t) {  // sums of rows below 4
     if (chance(0.7)) t.lines[0] = line();
     if (chance(0.2)) t.lines[2] = line();
     if (!chance(0.2)) return;
@@ -289,7 +289,8 @@ class RandomCall : protected RandomArrays {
             real({divisor()}), 0.2};
   }
 
-  void add_product(Term& t) {
+  ProductTerm product() {
+    ProductTerm t;
     const bool x = chance(0.5), y = chance(0.5);
     Index channels = r_.integer(1, 3);
     if (x && chance(0.5)) t.query.content = true;
@@ -302,8 +303,10 @@ class RandomCall : protected RandomArrays {
     if (!t.table.empty() && t.pair.row == nullptr && t.lines[0].row == nullptr &&
         t.lines[2].row == nullptr)
       t.lines[1] = line();
+    return t;
   }
-  void add_gates(Term& t) {
+  GatesTerm gates() {
+    GatesTerm t;
     const bool content = chance(0.4);
     const Index channels = content ? D : r_.integer(1, 3);
     t.query.content = content;
@@ -318,44 +321,51 @@ class RandomCall : protected RandomArrays {
     } else if (chance(0.5)) {
       t.gate = Gate::log_sigmoid;
     }
+    return t;
+  }
+  LinearTerm linear() {
+    LinearTerm t;
+    // Scores stay small: the rounding of one of 10^8 is seen in every weight.
+    t.table = real({batch(), divisor(), 1, 2}, apart_ ? 1e-10 : 0.1);
+    t.axis = 1;
+    return t;
+  }
+  DecayTerm decay() {
+    DecayTerm t;
+    t.side = static_cast<Side>(r_.integer(0, 2));
+    if (chance(0.6)) t.query.given = query_factor(1);
+    if (t.query.given.data == nullptr || chance(0.6)) t.key.given = key_factor(1);
+    return t;
+  }
+  DistanceMlpTerm distance_mlp() {
+    DistanceMlpTerm t;
+    t.table = real({batch(), divisor(), 1, 2}, 0.3, 2);
+    t.mlp = mlp(3, 1, 1);
+    t.keep_sign = chance(0.5);
+    return t;
+  }
+  ValueRowsTerm value_rows() {
+    ValueRowsTerm t;
+    t.table = real({batch(), divisor(), 4, V});
+    t.lines[0] = line();
+    return t;
+  }
+  Term random_term() {
+    const Index kind = r_.integer(0, 8);
+    if (kind == 0) return linear();
+    if (kind == 1) return decay();
+    if (kind == 2) return gates();
+    if (kind == 3) return distance_mlp();
+    if (kind == 4) return value_rows();
+    return product();
   }
   void add_term() {
-    Term t;
-    t.scale = 0.7;
-    const Index kind = r_.integer(0, 8);
-    if (kind == 0) {
-      t.kind = TermKind::linear;
-      // Scores stay small: the rounding of one of 10^8 is seen in every weight.
-      t.table = real({batch(), divisor(), 1, 2}, apart_ ? 1e-10 : 0.1);
-      t.axis = 1;
-    } else if (kind == 1) {
-      t.kind = TermKind::decay;
-      t.side = static_cast<Side>(r_.integer(0, 2));
-      if (chance(0.6)) t.query.given = query_factor(1);
-      if (t.query.given.data == nullptr || chance(0.6)) t.key.given = key_factor(1);
-    } else if (kind == 2) {
-      t.kind = TermKind::gates;
-      add_gates(t);
-    } else if (kind == 3) {
-      t.kind = TermKind::distance_mlp;
-      t.table = real({batch(), divisor(), 1, 2}, 0.3, 2);
-      t.mlp = mlp(3, 1, 1);
-      t.keep_sign = chance(0.5);
-    } else if (kind == 4) {
-      t.kind = TermKind::value_rows;
-      t.table = real({batch(), divisor(), 4, V});
-      t.lines[0] = line();
-    } else {
-      add_product(t);
-    }
-    terms_.push_back(t);
+    terms_.push_back(random_term());
+    std::visit([](auto& t) { t.scale = 0.7; }, terms_.back());
   }
   void add_score_mlp() {
-    Term t;
-    t.kind = TermKind::score_mlp;
-    t.scale = 0.8;
-    t.mlp = mlp(2, chance(0.5) ? H : 2 * H, one_of({1, 3}));
-    terms_.push_back(t);
+    terms_.push_back(
+        ScoreMlpTerm{.scale = 0.8, .mlp = mlp(2, chance(0.5) ? H : 2 * H, one_of({1, 3}))});
   }
 
   static constexpr std::int32_t kAxes = 3;

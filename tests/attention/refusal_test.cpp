@@ -31,8 +31,8 @@ struct Good {
     a.scale = 0.5;
     a.query_positions = a.key_positions = p;
   }
-  Term line() {
-    Term t;
+  ProductTerm line() {
+    ProductTerm t;
     t.lines[0] = low.line({0, 1}, 0);
     t.table = tensor(table.data(), {1, 2, 2, 1});
     return t;
@@ -189,108 +189,98 @@ TEST(AttentionCheck, StagesThatCannotBe) {
 template <class F>
 std::string term_says(const F& change) {
   return says([&](Good& g) {
-    static Term t;
-    t = g.line();
+    static Term term;
+    ProductTerm t = g.line();
     change(g, t);
-    g.a.terms = std::span(&t, 1);
+    term = t;
+    g.a.terms = std::span(&term, 1);
   });
 }
 
 TEST(AttentionCheck, ProductsMustFitTheirTablesAndPositions) {
-  EXPECT_EQ(term_says([](Good&, Term&) {}), "accepted");
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.lines[0] = {}; }), HasSubstr("line or a pair"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.lines[0].axis = 1; }), HasSubstr("axis"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.scale = INFINITY; }), HasSubstr("scale"));
-  EXPECT_THAT(term_says([](Good& g, Term&) { g.a.key_positions = {}; }), HasSubstr("positions"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.table = {}; }), HasSubstr("must have a table"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.query = kContent; }),
+  EXPECT_EQ(term_says([](Good&, ProductTerm&) {}), "accepted");
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.lines[0] = {}; }),
+              HasSubstr("line or a pair"));
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.lines[0].axis = 1; }), HasSubstr("axis"));
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.scale = INFINITY; }), HasSubstr("scale"));
+  EXPECT_THAT(term_says([](Good& g, ProductTerm&) { g.a.key_positions = {}; }),
+              HasSubstr("positions"));
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.table = {}; }),
+              HasSubstr("must have a table"));
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.query = kContent; }),
               HasSubstr("term product table must be [1, a divisor of 2, n, 4]"));
-  EXPECT_THAT(term_says([](Good&, Term& t) {
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) {
                 t.query = t.key = kContent;
                 t.table = tensor(kReal, {1, 2, 2, 4});
               }),
               HasSubstr("one channel where query and key are multiplied too, got 4"));
-  EXPECT_THAT(term_says([](Good&, Term& t) {
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) {
                 t.query = kContent;
                 t.key.given = heads(kReal, 3, 2, 2);
               }),
               HasSubstr("key must have the channels of query"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.query.given = heads(kReal, 2, 2, 1); }),
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) { t.query.given = heads(kReal, 2, 2, 1); }),
               HasSubstr("query must be [1, 1 or 3, a divisor of 2, n]"));
-  EXPECT_THAT(term_says([](Good&, Term& t) {
+  EXPECT_THAT(term_says([](Good&, ProductTerm& t) {
                 t.query = {true, heads(kReal, 3, 2, 4)};
               }),
               HasSubstr("the content or given, not both"));
-  EXPECT_THAT(term_says([](Good& g, Term& t) { t.pair = g.low.pair({0}, 1, 1); }),
+  EXPECT_THAT(term_says([](Good& g, ProductTerm& t) { t.pair = g.low.pair({0}, 1, 1); }),
               HasSubstr("classes of queries and keys"));
-  EXPECT_THAT(term_says([](Good& g, Term& t) {
+  EXPECT_THAT(term_says([](Good& g, ProductTerm& t) {
                 t.pair = g.low.pair({0, 0}, 1, 2);
                 t.pair.query_class = t.pair.key_class = tensor(kOrder, {1, 3});
               }),
               HasSubstr("a class of a pair must lie between 0 and 0, got 1"));
 }
 
+std::string kind_says(const Term& t) {
+  return says([&](Good& g) { g.a.terms = std::span(&t, 1); });
+}
+
 TEST(AttentionCheck, OtherKindsMustHaveWhatTheyRead) {
-  const auto bare = [](TermKind kind, const auto& change) {
-    return term_says([&](Good&, Term& t) {
-      t = {};
-      t.kind = kind;
-      change(t);
-    });
-  };
-  const auto nothing = [](Term&) {};
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.kind = static_cast<TermKind>(9); }),
-              HasSubstr("the kind of a term must be one of linear, product"));
-  EXPECT_THAT(term_says([](Good&, Term& t) { t.kind = TermKind::linear; }),
-              HasSubstr("term linear must not have a line or a pair"));
-  EXPECT_THAT(bare(TermKind::linear, nothing), HasSubstr("table must be given"));
-  EXPECT_THAT(bare(TermKind::decay, nothing), HasSubstr("must have a query or a key"));
-  EXPECT_THAT(bare(TermKind::decay, [](Term& t) { t.query = kContent; }),
+  EXPECT_THAT(kind_says(LinearTerm{}), HasSubstr("linear table must be given"));
+  EXPECT_THAT(kind_says(DecayTerm{}), HasSubstr("decay must have a query or a key"));
+  EXPECT_THAT(kind_says(DecayTerm{.query = kContent}),
               HasSubstr("query must have one channel, got 4"));
-  EXPECT_THAT(bare(TermKind::gates, [](Term& t) { t.query = kContent; }),
-              HasSubstr("must have a query and a key"));
-  EXPECT_THAT(bare(TermKind::value_rows, nothing), HasSubstr("value_rows table must be given"));
-  EXPECT_THAT(bare(TermKind::value_rows, [](Term& t) { t.key = kContent; }),
-              HasSubstr("must not have a query or a key"));
-  EXPECT_THAT(bare(TermKind::distance_mlp, nothing), HasSubstr("distance_mlp"));
-  EXPECT_THAT(bare(TermKind::score_mlp, nothing), HasSubstr("score_mlp mlp in must be given"));
-  EXPECT_THAT(bare(TermKind::score_mlp,
-                   [](Term& t) {
-                     t.mlp.in = tensor(kReal, {1, 3, 1});
-                   }),
-              HasSubstr("must have 2 or 4 channels, got 3"));
-  EXPECT_THAT(bare(TermKind::score_mlp,
-                   [](Term& t) {
-                     t.mlp.in = tensor(kReal, {1, 2, 2});
-                   }),
-              HasSubstr("kernel must be odd, got 2"));
-  EXPECT_THAT(
-      says([](Good& g) {
-        static const Term two[2] = {{.kind = TermKind::score_mlp}, {.kind = TermKind::score_mlp}};
-        g.a.terms = two;
-      }),
-      HasSubstr("must be the last term, at most one, number, got 0"));
+  EXPECT_THAT(kind_says(DecayTerm{.scale = NAN}), HasSubstr("term decay scale must be finite"));
+  EXPECT_THAT(kind_says(GatesTerm{.query = kContent}), HasSubstr("must have a query and a key"));
+  EXPECT_THAT(kind_says(GatesTerm{.query = kContent, .key = kContent, .spread = 1}),
+              HasSubstr("term gates with a spread must have a table, got 1"));
+  EXPECT_THAT(kind_says(ValueRowsTerm{}), HasSubstr("value_rows table must be given"));
+  EXPECT_THAT(kind_says(DistanceMlpTerm{}), HasSubstr("distance_mlp table must be given"));
+  EXPECT_THAT(kind_says(ScoreMlpTerm{}), HasSubstr("score_mlp mlp in must be given"));
+  ScoreMlpTerm net;
+  net.mlp.in = tensor(kReal, {1, 3, 1});
+  EXPECT_THAT(kind_says(net), HasSubstr("must have 2 or 4 channels, got 3"));
+  net.mlp.in = tensor(kReal, {1, 2, 2});
+  EXPECT_THAT(kind_says(net), HasSubstr("kernel must be odd, got 2"));
+  EXPECT_THAT(says([](Good& g) {
+                static const Term two[2] = {ScoreMlpTerm{}, ScoreMlpTerm{}};
+                g.a.terms = two;
+              }),
+              HasSubstr("must be the last term, at most one, number, got 0"));
 }
 
 TEST(AttentionCheck, NumbersInsideTablesAreCheckedWhenLowered) {
   Good g;
   const auto add_says = [&](const auto& change) {
-    Term t = g.line();
+    ProductTerm t = g.line();
     change(t);
     return test::refusal([&] { g.low.add(t); });
   };
-  EXPECT_EQ(add_says([](Term&) {}), "accepted");
-  EXPECT_THAT(add_says([&](Term& t) {
+  EXPECT_EQ(add_says([](ProductTerm&) {}), "accepted");
+  EXPECT_THAT(add_says([&](ProductTerm& t) {
                 t.lines[0] = g.low.line({0, 2}, 0);
               }),
               HasSubstr("rows must lie inside its table, the sum of the largest of its lines and "
                         "its pair, got 2"));
-  EXPECT_THAT(add_says([&](Term& t) { t.lines[1] = t.lines[0]; }), HasSubstr("got 2"));
-  EXPECT_EQ(add_says([&](Term& t) {
+  EXPECT_THAT(add_says([&](ProductTerm& t) { t.lines[1] = t.lines[0]; }), HasSubstr("got 2"));
+  EXPECT_EQ(add_says([&](ProductTerm& t) {
               t.lines[0] = g.low.line({7}, 0);
               t.pair = g.low.pair({-1}, 1, 1);
             }),
-            "accepted");  // every pair is void
+            "accepted");  // disabled for every pair
   EXPECT_THAT(test::refusal([&] {
                 g.low.line({0, 1, 2}, {1.0, 0.5}, 0);
               }),

@@ -365,7 +365,7 @@ TEST(RefusalsWriteNothing, SizesThatWrapAround) {
   p = w.at, p.data = nullptr;
   EXPECT_THAT(says([&] { distance_ranges(p, w.at); }),
               HasSubstr("positions of queries must not be null"));
-  Term t;
+  ProductTerm t;
   const std::int32_t row = 0;
   t.lines[0] = {.row = &row, .count = Index{1} << 62};
   EXPECT_THAT(says([&] { check_rows(t); }), HasSubstr("a line must have at most 2^40 rows"));

@@ -64,7 +64,8 @@ TEST(SchemeLaws, LaterKeysChangeNothing) {
 // of a 0, so that a row depends on whether later keys are there at all.
 bool reads_neighbours(const SchemeTokens& t) {
   const auto wide = [](const Term& x) {
-    return x.kind == TermKind::score_mlp && x.mlp.in.shape[2] > 1;
+    const auto* net = std::get_if<ScoreMlpTerm>(&x);
+    return net != nullptr && net->mlp.in.shape[2] > 1;
   };
   return std::any_of(t.lowered().terms.begin(), t.lowered().terms.end(), wide);
 }
@@ -114,7 +115,7 @@ TEST(SchemeLaws, PagesAreContiguousKeys) {
 TEST(SchemeLaws, PartsMergeToTheWhole) {
   each_scheme([&](SchemeTokens& t) {
     // Sums over keys and kernels over keys need all keys in one call.
-    if (t.has(TermKind::gates) || reads_neighbours(t)) return;
+    if (t.has<GatesTerm>() || reads_neighbours(t)) return;
     if (t.normalisation() == Normalisation::stick_breaking_own) return;
     const Cut late{.q0 = 4, .queries = 5, .k0 = 4, .keys = 5, .causal = true},
         early{.q0 = 4, .queries = 5, .keys = 4}, whole{.q0 = 4, .queries = 5};
@@ -157,17 +158,17 @@ TEST(SchemeLaws, ShiftsOfAllPositionsChangeNothing) {
 TEST(SchemeLaws, WhatIsConstantInARowHasNoGradient) {
   each_scheme([&](SchemeTokens& t) {
     Vector x(SchemeTokens::T * SchemeTokens::H, 0.3), d_x;
-    Term row;
-    row.kind = TermKind::decay;
+    DecayTerm row;
     row.query.given = heads(std::as_const(x).data(), SchemeTokens::T, SchemeTokens::H, 1);
+    const Term terms[] = {row};
     const auto gradient = [&](bool capped) {
       d_x.assign(x.size(), 0.0);
       const TermGradient d{.query = heads(d_x.data(), SchemeTokens::T, SchemeTokens::H, 1)};
-      t.run({.cap_after_terms = capped, .terms = {&row, 1}, .term_gradients = {&d, 1}}, true);
+      t.run({.cap_after_terms = capped, .terms = terms, .term_gradients = {&d, 1}}, true);
       return largest(d_x);
     };
     const bool reads_scores =
-        t.has(TermKind::score_mlp) && t.lowered().terms.back().mlp.in.shape[1] > 4;
+        t.has<ScoreMlpTerm>() && term_arrays(t.lowered().terms.back()).mlp.in.shape[1] > 4;
     const bool sums_to_1 = t.normalisation() == Normalisation::softmax;
     if (sums_to_1 && !reads_scores)
       EXPECT_LE(gradient(false), 1e-14);

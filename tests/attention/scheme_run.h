@@ -101,7 +101,7 @@ class SchemeRun : private RandomCall {
  private:
   static bool own(const Input& i) { return i.name == "q" || i.name == "k" || i.name == "v"; }
   bool reads_scores() const {
-    return !lowered_.terms.empty() && lowered_.terms.back().kind == TermKind::score_mlp;
+    return !lowered_.terms.empty() && std::holds_alternative<ScoreMlpTerm>(lowered_.terms.back());
   }
 
   // The first key of each query's order, and the keys by their order.

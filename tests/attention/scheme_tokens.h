@@ -66,9 +66,10 @@ class SchemeTokens {
   std::deque<Vector> learned, brought;  // brought: of all tokens
   const LoweredTerms& lowered() const { return lowered_; }
   bool reads_keys() const { return reads_call_ && made.scheme.card().name == "cope"; }
-  bool has(TermKind kind) const {
+  template <class Kind>
+  bool has() const {
     return std::any_of(lowered_.terms.begin(), lowered_.terms.end(),
-                       [&](const Term& t) { return t.kind == kind; });
+                       [](const Term& t) { return std::holds_alternative<Kind>(t); });
   }
   Normalisation normalisation() const { return lowered_.requests.normalisation; }
   // Changes what belongs to keys: k, v and inputs of tokens from `first` on.

@@ -50,41 +50,43 @@ inline ConstHeads vector_of_head(const ConstTensorView& v) {
   return h;
 }
 
-inline Term numbers_term(const ConstTensorView& table, const IndexLine& line, double scale = 1) {
-  Term t;
+inline ProductTerm numbers_term(const ConstTensorView& table, const IndexLine& line,
+                                double scale = 1) {
+  ProductTerm t;
   t.scale = scale;
   t.lines[0] = line;
   t.table = table;
   return t;
 }
-inline Term query_rows(const ConstTensorView& table, const IndexLine& line, double scale) {
-  Term t = numbers_term(table, line, scale);
+inline ProductTerm query_rows(const ConstTensorView& table, const IndexLine& line, double scale) {
+  ProductTerm t = numbers_term(table, line, scale);
   t.query = kContent;
   return t;
 }
-inline Term key_rows(const ConstTensorView& table, const IndexLine& line, double scale) {
-  Term t = numbers_term(table, line, scale);
+inline ProductTerm key_rows(const ConstTensorView& table, const IndexLine& line, double scale) {
+  ProductTerm t = numbers_term(table, line, scale);
   t.key = kContent;
   return t;
 }
 // u_h . k_j
-inline Term vector_key(const ConstTensorView& u, double scale) {
-  Term t;
+inline ProductTerm vector_key(const ConstTensorView& u, double scale) {
+  ProductTerm t;
   t.scale = scale;
   t.query.given = vector_of_head(u);
   t.key = kContent;
   return t;
 }
 // v_h . rows
-inline Term vector_rows(const ConstTensorView& v, const ConstTensorView& table,
-                        const IndexLine& line, double scale) {
-  Term t = numbers_term(table, line, scale);
+inline ProductTerm vector_rows(const ConstTensorView& v, const ConstTensorView& table,
+                               const IndexLine& line, double scale) {
+  ProductTerm t = numbers_term(table, line, scale);
   t.query.given = vector_of_head(v);
   return t;
 }
-inline Term value_rows(const ConstTensorView& table, const IndexLine& line) {
-  Term t = numbers_term(table, line);
-  t.kind = TermKind::value_rows;
+inline ValueRowsTerm value_rows(const ConstTensorView& table, const IndexLine& line) {
+  ValueRowsTerm t;
+  t.lines[0] = line;
+  t.table = table;
   return t;
 }
 

@@ -50,7 +50,7 @@ TEST(AttentionTerms, RowsOfTwoAxesAreSwin) {
   AttentionCase c(bias_suite(), "swin_attn_timm_2x3");
   const OwnedPositions p = grid({2, 3});
   c.args.query_positions = c.args.key_positions = p;
-  Term t;
+  ProductTerm t;
   t.lines[0] = c.lowered.line(iota(3, 0, 5), -1, 0);
   t.lines[1] = c.lowered.line(iota(5), -2, 1);
   t.table = c.lowered.table(transposed(c.array("table").value, 15, 3), 3, 15, 1);
@@ -70,11 +70,11 @@ TEST(AttentionTerms, RowsOfPairsAreCpmAnt) {
   std::vector<std::int32_t> by_distance;
   for (Index delta = -8; delta <= 8; ++delta)
     by_distance.push_back(static_cast<std::int32_t>(rule.bucket(delta)));
-  Term near, across;
+  ProductTerm near, across;
   near.lines[0] = c.lowered.line(by_distance, -8);
   near.pair = c.lowered.pair({0, -1, -1, 0}, 2, 2);
   across.pair = c.lowered.pair({-1, 13, 14, -1}, 2, 2);
-  for (Term* t : {&near, &across}) {
+  for (ProductTerm* t : {&near, &across}) {
     t->pair.query_class = t->pair.key_class = c.integers("segment");
     t->table = c.lowered.table(transposed(c.array("table").value, 16, 3), 3, 16, 1);
     c.lowered.add(*t);
@@ -211,8 +211,8 @@ TEST(AttentionTerms, XlnetWithSegments) {
     for (std::size_t n = 0; n < 2; ++n)
       for (std::size_t x = 0; x < 4; ++x) by_head.push_back(e[(n * 3 + h) * 4 + x]);
   const ConstTensorView segments = c.lowered.table(by_head, 3, 2, 4);
-  Term segment = query_rows(segments, {}, s),
-       segment_bias = vector_rows(c.view("s_bias"), segments, {}, s);
+  ProductTerm segment = query_rows(segments, {}, s),
+              segment_bias = vector_rows(c.view("s_bias"), segments, {}, s);
   segment.pair = c.lowered.pair({0, 1, 1, 0}, 2, 2);
   // Segment of a token: whether it differs from token 0's.
   const std::vector<double>& differs = c.array("segment_differs").value;  // [3, 5, 5]
@@ -283,7 +283,7 @@ TEST(AttentionTerms, QueryKeyRowsAreKerplesWeight) {
     }
   const IndexLine line = c.lowered.line(iota(7), 0);
   c.lowered.add(numbers_term(c.lowered.table(bias, 2, 7, 1), line));
-  Term times = query_rows(c.lowered.table(weight, 2, 7, 1), line, *c.args.scale);
+  ProductTerm times = query_rows(c.lowered.table(weight, 2, 7, 1), line, *c.args.scale);
   times.key = kContent;
   c.lowered.add(times);
   c.run();
@@ -319,7 +319,7 @@ TEST(AttentionTerms, GivenVectorsAreADenseBiasOfTheirProducts) {
                  b[static_cast<std::size_t>(((n * 6 + j) * 3 + h) * 2 + x)];
           bias.push_back(0.4 * s);
         }
-  Term t;
+  ProductTerm t;
   t.scale = 0.4;
   t.query.given = channels.lowered.vectors(a, 2, 6, 3, 2);
   t.key.given = channels.lowered.vectors(b, 2, 6, 3, 2);

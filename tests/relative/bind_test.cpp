@@ -24,9 +24,7 @@ struct GivenGates {
     return {{.name = "log_gate", .shape = {kBatch, s.heads, kKeys}}};
   }
   void lower(const ScoreShape&, std::span<const ConstTensorView>, LoweredTerms& out) const {
-    Term t;
-    t.kind = TermKind::decay;
-    out.add(t);
+    out.add(DecayTerm{});
   }
   // The running sums; the queries' view of them starts at the order of the first query.
   void bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
@@ -43,9 +41,10 @@ struct GivenGates {
         }
       }
     const ConstHeads keys = store.vectors(std::move(c), call.batch, call.keys, s.heads, 1);
-    terms[0].key.given = terms[0].query.given = keys;
-    terms[0].query.given.tokens = call.queries;
-    terms[0].query.given.data =
+    auto& t = std::get<DecayTerm>(terms[0]);
+    t.key.given = t.query.given = keys;
+    t.query.given.tokens = call.queries;
+    t.query.given.data =
         static_cast<const double*>(keys.data) + call.query_offset * keys.token_stride;
   }
   void pull_back(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
@@ -136,7 +135,8 @@ TEST(TransformerXl, TakesTheScaleOfTheContent) {
     TransformerXl{.d_model = 4}.lower(
         {.heads = 2, .head_dim = 2, .scale = scale, .distance = {{0, 3}}}, p, low);
     ASSERT_EQ(low.terms.size(), 3u);
-    for (const Term& t : low.terms) EXPECT_EQ(t.scale, scale ? *scale : 1 / std::sqrt(2.0));
+    for (const Term& t : low.terms)
+      EXPECT_EQ(std::get<ProductTerm>(t).scale, scale ? *scale : 1 / std::sqrt(2.0));
   }
 }
 

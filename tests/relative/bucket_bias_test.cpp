@@ -125,8 +125,8 @@ TEST(BucketBias, LayoutLmScalesItsTablesInTheThirdVersion) {
     x.lower(kBucketShape, p, low);
     ASSERT_EQ(low.terms.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {
-      EXPECT_EQ(low.terms[i].scale, scaled ? 0.5 : 1);
-      EXPECT_EQ(low.terms[i].lines[0].axis, static_cast<std::int32_t>(i));
+      EXPECT_EQ(std::get<ProductTerm>(low.terms[i]).scale, scaled ? 0.5 : 1);
+      EXPECT_EQ(std::get<ProductTerm>(low.terms[i]).lines[0].axis, static_cast<std::int32_t>(i));
     }
     EXPECT_FALSE(low.requests.scale);
   }
@@ -144,7 +144,7 @@ TEST(BucketBias, UdopCountsHundredths) {
   EXPECT_EQ(low.requests.scale, 1);
   const T5 rule{.num_buckets = 32, .max_distance = 100};
   for (std::size_t i = 1; i < 3; ++i) {
-    const IndexLine& line = low.terms[i].lines[0];
+    const IndexLine& line = std::get<ProductTerm>(low.terms[i]).lines[0];
     EXPECT_EQ(line.axis, static_cast<std::int32_t>(i));
     for (Index n = -99; n < 100; ++n) {
       const double between = (static_cast<double>(n) + (n < 0 ? -0.5 : 0.5)) / 100;
@@ -163,8 +163,9 @@ TEST(BucketBias, CpmAntHasOneRowForEveryPair) {
   ASSERT_EQ(low.terms.size(), 2u);
   for (Index i = 0; i < 3; ++i)
     for (Index j = 0; j < 3; ++j) {
-      EXPECT_EQ(low.terms[0].pair.row[i * 3 + j], i == j ? 0 : -1);
-      EXPECT_EQ(low.terms[1].pair.row[i * 3 + j], i == j ? -1 : 8 + i * 3 + j);
+      EXPECT_EQ(std::get<ProductTerm>(low.terms[0]).pair.row[i * 3 + j], i == j ? 0 : -1);
+      EXPECT_EQ(std::get<ProductTerm>(low.terms[1]).pair.row[i * 3 + j],
+                i == j ? -1 : 8 + i * 3 + j);
     }
 }
 

@@ -93,8 +93,9 @@ TEST(SegatronXl, OneAxisIsTransformerXl) {
   TransformerXl{.d_model = 6}.lower(s, p, xl);
   ASSERT_EQ(one.terms.size(), xl.terms.size());
   for (std::size_t t = 1; t < 3; ++t)
-    for (Index i = 0; i < xl.terms[t].table.count(); ++i)
-      EXPECT_EQ(data_of<double>(one.terms[t].table)[i], data_of<double>(xl.terms[t].table)[i]);
+    for (Index i = 0; i < term_arrays(xl.terms[t]).table.count(); ++i)
+      EXPECT_EQ(data_of<double>(term_arrays(one.terms[t]).table)[i],
+                data_of<double>(term_arrays(xl.terms[t]).table)[i]);
 }
 
 TEST(SegatronXl, WidthsOfTheAxes) {

@@ -201,8 +201,8 @@ TEST(Deberta, PositionWithPosition) {
         return static_cast<std::size_t>(std::clamp(x + 2, Index{0}, Index{3}));
       };
       const double want = key[row(delta)] * query[row(index == DebertaP2c::code ? delta : -delta)];
-      EXPECT_EQ(data_of<double>(
-                    low.terms[0].table)[row_of(low.terms[0].lines[0], static_cast<double>(delta))],
+      EXPECT_EQ(data_of<double>(std::get<ProductTerm>(low.terms[0]).table)[row_of(
+                    std::get<ProductTerm>(low.terms[0]).lines[0], static_cast<double>(delta))],
                 want)
           << delta;
     }

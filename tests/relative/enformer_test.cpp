@@ -93,10 +93,12 @@ TEST(Enformer, BiasesHaveNoScale) {
   const Enformer e{.length = 8, .features = 6};
   e.lower(s, p, low);
   ASSERT_EQ(low.terms.size(), 3u);
-  EXPECT_NEAR(low.terms[0].scale * *static_cast<const double*>(low.terms[0].query.given.data), 3,
-              1e-14);
-  EXPECT_NEAR(low.terms[2].scale * data_of<double>(low.terms[2].table)[2], 5 * e.basis(0)[0],
-              1e-14);
+  EXPECT_NEAR(std::get<ProductTerm>(low.terms[0]).scale *
+                  *static_cast<const double*>(std::get<ProductTerm>(low.terms[0]).query.given.data),
+              3, 1e-14);
+  EXPECT_NEAR(std::get<ProductTerm>(low.terms[2]).scale *
+                  data_of<double>(std::get<ProductTerm>(low.terms[2]).table)[2],
+              5 * e.basis(0)[0], 1e-14);
 }
 
 }  // namespace

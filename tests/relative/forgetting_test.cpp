@@ -114,7 +114,7 @@ TEST(Forgetting, LogSigmoidHasNoOverflow) {
   call.queries = call.keys = 3;
   call.inputs = std::span(&in, 1);
   f.bind(s, {}, call, low.terms, low);
-  const double* c = static_cast<const double*>(low.terms[0].key.given.data);
+  const double* c = static_cast<const double*>(std::get<DecayTerm>(low.terms[0]).key.given.data);
   EXPECT_EQ(c[0], -800);
   EXPECT_EQ(c[1], -800);
   EXPECT_DOUBLE_EQ(c[2], -800 - std::log(2));

@@ -107,8 +107,8 @@ TEST(Image, BrosIsASinusoidOfTheDifference) {
   bros.lower(s, p, low);
   const CallData call{.queries = 1, .keys = 1, .inputs = in};
   bros.bind(s, p, call, low.terms, low);
-  const auto* x = static_cast<const double*>(low.terms[0].query.given.data);
-  const auto* y = static_cast<const double*>(low.terms[0].key.given.data);
+  const auto* x = static_cast<const double*>(std::get<ProductTerm>(low.terms[0]).query.given.data);
+  const auto* y = static_cast<const double*>(std::get<ProductTerm>(low.terms[0]).key.given.data);
   double got = 0;
   for (Index c = 0; c < 4; ++c) got += x[c] * y[c];
   EXPECT_NEAR(
@@ -140,11 +140,14 @@ TEST(Image, RowsOfPooledAxes) {
   ASSERT_EQ(low.terms.size(), 2U);
   for (Index q = 0; q < 4; ++q)
     for (Index k = 0; k < 2; ++k)
-      EXPECT_EQ(row_of(low.terms[0].lines[0], static_cast<double>(q - 2 * k)), q - 2 * k + 2);
+      EXPECT_EQ(
+          row_of(std::get<ProductTerm>(low.terms[0]).lines[0], static_cast<double>(q - 2 * k)),
+          q - 2 * k + 2);
   for (Index q = 0; q < 3; ++q)
     for (Index k = 0; k < 2; ++k) {
       const double d = static_cast<double>(q) - 1.5 * static_cast<double>(k);
-      EXPECT_EQ(row_of(low.terms[1].lines[0], d), static_cast<Index>(d + 1.5));
+      EXPECT_EQ(row_of(std::get<ProductTerm>(low.terms[1]).lines[0], d),
+                static_cast<Index>(d + 1.5));
     }
 }
 
@@ -163,8 +166,8 @@ TEST(Image, RowsOfAWindow) {
   s.lower({.heads = 1, .head_dim = 2}, p, low);
   for (Index y = -2; y < 3; ++y)
     for (Index x = -3; x < 4; ++x)
-      EXPECT_EQ(row_of(low.terms[0].lines[0], static_cast<double>(y)) +
-                    row_of(low.terms[0].lines[1], static_cast<double>(x)),
+      EXPECT_EQ(row_of(std::get<ProductTerm>(low.terms[0]).lines[0], static_cast<double>(y)) +
+                    row_of(std::get<ProductTerm>(low.terms[0]).lines[1], static_cast<double>(x)),
                 s.row(y, x));
 }
 

@@ -203,7 +203,8 @@ struct Values {
 
 // fn(numbers, count) of each array of a term, in a fixed order: table, query, key, mlp.
 template <class F>
-void each_array(const Term& t, const F& fn) {
+void each_array(const Term& term, const F& fn) {
+  const TermArrays t = term_arrays(term);
   for (const ConstTensorView* v :
        {&t.table, &t.mlp.in, &t.mlp.in_bias, &t.mlp.out, &t.mlp.out_bias})
     if (!v->empty()) fn(data_of<double>(*v), v->count());
@@ -244,7 +245,8 @@ std::vector<TermGradient> gradients_of(const LoweredTerms& low, Weights& weights
     return heads(tensor(static_cast<void*>(weights[n++].data()), DType::f64, shape),
                  HeadsLayout::bthd);
   };
-  for (const Term& t : low.terms) {
+  for (const Term& term : low.terms) {
+    const TermArrays t = term_arrays(term);
     TermGradient x;
     x.table = like(t.table);
     x.mlp.in = like(t.mlp.in);

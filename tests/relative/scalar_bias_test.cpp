@@ -92,8 +92,8 @@ TEST(ScalarBias, ValuesOfTheReference) {
   LoweredTerms low;
   Kerple{}.lower({.heads = 2, .head_dim = 4, .distance = {{-100, 100}}}, p, low);
   const auto at = [&](Index d) {
-    return data_of<double>(
-        low.terms[0].table)[row_of(low.terms[0].lines[0], static_cast<double>(d))];
+    return data_of<double>(std::get<ProductTerm>(low.terms[0]).table)[row_of(
+        std::get<ProductTerm>(low.terms[0]).lines[0], static_cast<double>(d))];
   };
   EXPECT_NEAR(at(1), -0.693147180559945, 1e-14);
   EXPECT_NEAR(at(-10), -2.39789527279837, 1e-13);

@@ -116,7 +116,7 @@ TEST(Shaw, Nezha) {
     std::vector<double> table(static_cast<std::size_t>(rows * dim));
     LoweredTerms low;
     ours.lower({.heads = 1, .head_dim = dim, .distance = {{-n, n}}}, {}, low);
-    const double* made = data_of<double>(low.terms[0].table);
+    const double* made = data_of<double>(std::get<ProductTerm>(low.terms[0]).table);
     for (Index i = 0; i < n; ++i)
       for (Index j = 0; j < n; ++j)
         for (Index c = 0; c < dim; ++c) {

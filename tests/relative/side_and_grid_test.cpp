@@ -270,7 +270,7 @@ TEST(DrawnDistances, ReadsTheDrawnDistance) {
   const DrawnDistances<Alibi> drawn{.past = past, .future = future};
   drawn.lower(s, {}, low);
   const std::vector<double> m = Alibi{}.slope(2);
-  const Term& t = low.terms[0];
+  const auto& t = std::get<ProductTerm>(low.terms[0]);
   for (const auto& [delta, distance] : {std::pair{-1.0, 4.0}, {0.0, 0.0}, {1.0, 2.0}, {2.0, 5.0}})
     for (Index h = 0; h < 2; ++h)
       EXPECT_EQ(data_of<double>(t.table)[4 * h + row_of(t.lines[0], delta)],

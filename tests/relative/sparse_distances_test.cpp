@@ -120,12 +120,13 @@ TEST(FarPositions, TakeTheMemoryOfTheTokens) {
   const ConstTensorView parameters[] = {tensor(p.data(), {2}), tensor(w.data(), {2})};
   LoweredTerms low;
   Kerple{}.lower({.heads = 2, .head_dim = 4, .distance = d}, parameters, low);
-  EXPECT_LE(low.terms.at(0).table.shape[2], 4);
-  EXPECT_LE(low.terms[0].lines[0].count, 3);
+  EXPECT_LE(term_arrays(low.terms.at(0)).table.shape[2], 4);
+  EXPECT_LE(std::get<ProductTerm>(low.terms[0]).lines[0].count, 3);
   // p ln(1 + a n)
   const double want = -1 * std::log1p(0.5 * 200000000.0);
-  const std::int32_t row = row_of(low.terms[0].lines[0], 200000000);
-  EXPECT_NEAR(data_of<double>(low.terms[0].table)[row], want, 1e-14 * std::abs(want));
+  const std::int32_t row = row_of(std::get<ProductTerm>(low.terms[0]).lines[0], 200000000);
+  EXPECT_NEAR(data_of<double>(std::get<ProductTerm>(low.terms[0]).table)[row], want,
+              1e-14 * std::abs(want));
 }
 
 TEST(FarPositions, AreToldAsRuns) {

@@ -45,32 +45,32 @@ LoweredScheme lowered_of(const std::string& text, const ScoreShape& shape) {
 }
 
 // What a term is called in its column; gates with a table read it by the query's content.
-std::string kind_of(const Term& t) {
-  switch (t.kind) {
-    case TermKind::linear:
-      return "slope";
-    case TermKind::decay:
-      return "running sum";
-    case TermKind::gates:
-      return t.table.empty() ? "sum of gates" : "rows at sums of gates";
-    case TermKind::distance_mlp:
-      return "network";
-    case TermKind::score_mlp:
-      return "network of all heads' scores";
-    case TermKind::value_rows:
-      return "rows added to values";
-    case TermKind::product:
-      break;
+struct WordOf {
+  std::string operator()(const LinearTerm&) const { return "slope"; }
+  std::string operator()(const DecayTerm&) const { return "running sum"; }
+  std::string operator()(const GatesTerm& t) const {
+    return t.table.empty() ? "sum of gates" : "rows at sums of gates";
   }
-  if (t.table.empty()) return "vectors";
-  return t.table.shape[3] > 1 ? "rows" : "numbers";
+  std::string operator()(const DistanceMlpTerm&) const { return "network"; }
+  std::string operator()(const ScoreMlpTerm&) const { return "network of all heads' scores"; }
+  std::string operator()(const ValueRowsTerm&) const { return "rows added to values"; }
+  std::string operator()(const ProductTerm& t) const {
+    if (t.table.empty()) return "vectors";
+    return t.table.shape[3] > 1 ? "rows" : "numbers";
+  }
+};
+std::string kind_of(const Term& t) {
+  return std::visit(WordOf{}, t);
 }
 
 // By the rule of attend_scores: products, gates with a table (query), the others neither.
-std::size_t column_of(const Term& t) {
-  if (t.kind == TermKind::value_rows || t.kind == TermKind::score_mlp) return 4;
+std::size_t column_of(const Term& term) {
+  if (std::holds_alternative<ValueRowsTerm>(term) || std::holds_alternative<ScoreMlpTerm>(term))
+    return 4;
+  const TermArrays t = term_arrays(term);
   const auto reads = [](const Factor& f) { return f.content || f.made_of_content; };
-  const bool query = reads(t.query) || (t.kind == TermKind::gates && !t.table.empty());
+  const bool query =
+      reads(t.query) || (std::holds_alternative<GatesTerm>(term) && !t.table.empty());
   return query ? (reads(t.key) ? 0 : 1) : reads(t.key) ? 2 : 3;
 }
 

@@ -172,7 +172,8 @@ TEST(Conformer, RowsGivenAndMade) {
   made.lower(s, std::span(p).subspan(1), a);
   given.lower(s, p, b);
   for (Index i = 0; i < 30; ++i)
-    EXPECT_EQ(data_of<double>(a.terms[1].table)[i], data_of<double>(b.terms[1].table)[i]);
+    EXPECT_EQ(data_of<double>(term_arrays(a.terms[1]).table)[i],
+              data_of<double>(term_arrays(b.terms[1]).table)[i]);
 }
 
 TEST(ConformerAbsoluteKey, Wenet) {
@@ -225,7 +226,8 @@ TEST(Tener, PaperAndCodeDiffer) {
   EXPECT_EQ(a.terms.size(), 3u);
   EXPECT_EQ(b.terms.size(), 4u);
   EXPECT_EQ(a.requests.scale, 1);
-  const auto sine = [](const Term& t, double delta, Index c) {
+  const auto sine = [](const Term& term, double delta, Index c) {
+    const auto& t = std::get<ProductTerm>(term);
     return data_of<double>(t.table)[row_of(t.lines[0], delta) * 4 + c];
   };
   EXPECT_EQ(sine(a.terms[1], 1, 0), std::sin(1.0));

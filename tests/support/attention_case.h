@@ -81,7 +81,8 @@ class AttentionCase {
     if (h.data == nullptr) return {};
     return heads(zeros({h.batch, h.tokens, h.heads, h.dim}), HeadsLayout::bthd);
   }
-  TermGradient zeros_like(const Term& t) {
+  TermGradient zeros_like(const Term& term) {
+    const TermArrays t = term_arrays(term);
     return {zeros_like(t.table),
             zeros_like(t.query.given),
             zeros_like(t.key.given),

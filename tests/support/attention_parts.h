@@ -115,17 +115,17 @@ struct Pulled {
   Numbers q, k, v;
 };
 
-// Row of a term's table for the pair; -1: void.
-Index table_row(const Call&, const Term&, Index b, Index i, Index j);
-double table_value(const Call&, const Term&, Index b, Index h, Index r, Index c);
-void add_table(const Call&, const Term&, const TermGradient&, Index b, Index h, Index r, Index c,
-               double x);
+// Row of a term's table for the pair; -1: the term is disabled.
+Index table_row(const Call&, const PickedRows&, Index b, Index i, Index j);
+double table_value(const Call&, const ConstTensorView& table, Index b, Index h, Index r, Index c);
+void add_table(const Call&, const ConstTensorView& table, const TermGradient&, Index b, Index h,
+               Index r, Index c, double x);
 // The factors of a term, 1 where absent, and what comes back to them.
-double query_value(const Call&, const Term&, Index b, Index i, Index h, Index c);
-double key_value(const Call&, const Term&, Index b, Index i, Index j, Index h, Index c);
-void pull_query(const Call&, const Term&, const TermGradient&, Pulled&, Index b, Index i, Index h,
+double query_value(const Call&, const Factor&, Index b, Index i, Index h, Index c);
+double key_value(const Call&, const Factor&, Index b, Index i, Index j, Index h, Index c);
+void pull_query(const Call&, const Factor&, const TermGradient&, Pulled&, Index b, Index i, Index h,
                 Index c, double d);
-void pull_key(const Call&, const Term&, const TermGradient&, Pulled&, Index b, Index i, Index j,
+void pull_key(const Call&, const Factor&, const TermGradient&, Pulled&, Index b, Index i, Index j,
               Index h, Index c, double d);
 
 // linear, product, decay, distance_mlp of one pair, without the term's scale; d: of that value.
@@ -133,13 +133,13 @@ double pair_value(const Call&, const Term&, Index b, Index h, Index i, Index j);
 void pull_pair(const Call&, const Term&, const TermGradient&, Pulled&, Index b, Index h, Index i,
                Index j, double d);
 // gates of a row: added to terms [B, H, Tq, Tk], the scale included; d_terms likewise.
-void add_gates(const Call&, const Term&, Index b, Index h, Index i, Numbers& terms);
-void pull_gates(const Call&, const Term&, const TermGradient&, Pulled&, Index b, Index h, Index i,
-                const Numbers& d_terms);
+void add_gates(const Call&, const GatesTerm&, Index b, Index h, Index i, Numbers& terms);
+void pull_gates(const Call&, const GatesTerm&, const TermGradient&, Pulled&, Index b, Index h,
+                Index i, const Numbers& d_terms);
 // score_mlp of all heads of row (b, i): added to `net`; back into d_content and d_terms.
-void add_score_mlp(const Call&, const Term&, Index b, Index i, const Numbers& content,
+void add_score_mlp(const Call&, const ScoreMlpTerm&, Index b, Index i, const Numbers& content,
                    const Numbers& terms, Numbers& net);
-void pull_score_mlp(const Call&, const Term&, const TermGradient&, Index b, Index i,
+void pull_score_mlp(const Call&, const ScoreMlpTerm&, const TermGradient&, Index b, Index i,
                     const Numbers& content, const Numbers& terms, const Numbers& d_net,
                     Numbers& d_content, Numbers& d_terms);
 

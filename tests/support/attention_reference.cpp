@@ -18,9 +18,15 @@ double cap_slope(const AttentionArgs& a, double x) {
   return 1 - t * t;
 }
 
+double scale_of(const Term& t) {
+  return std::visit([](const auto& kind) { return kind.scale; }, t);
+}
+const ScoreMlpTerm* score_mlp_of(const AttentionArgs& a) {
+  return a.terms.empty() ? nullptr : std::get_if<ScoreMlpTerm>(&a.terms.back());
+}
 bool of_pairs(const Term& t) {
-  return t.kind != TermKind::gates && t.kind != TermKind::score_mlp &&
-         t.kind != TermKind::value_rows;
+  return !std::holds_alternative<GatesTerm>(t) && !std::holds_alternative<ScoreMlpTerm>(t) &&
+         !std::holds_alternative<ValueRowsTerm>(t);
 }
 
 // q and k of the pair, of the region that holds it or of the call.
@@ -54,15 +60,15 @@ void add_content_and_terms(const Call& c, Forward& f) {
     const double scaled = c.scale(b, h) * f.raw[n];
     f.content[n] = a.softcap_after_terms ? scaled : cap(a, scaled);
     for (const Term& t : a.terms)
-      if (of_pairs(t)) f.terms[n] += t.scale * pair_value(c, t, b, h, i, j);
+      if (of_pairs(t)) f.terms[n] += scale_of(t) * pair_value(c, t, b, h, i, j);
   });
   for (const Term& t : a.terms)
-    if (t.kind == TermKind::gates)
-      c.each_row([&](Index b, Index h, Index i) { add_gates(c, t, b, h, i, f.terms); });
-  if (a.terms.empty() || a.terms.back().kind != TermKind::score_mlp) return;
+    if (const auto* gates = std::get_if<GatesTerm>(&t))
+      c.each_row([&](Index b, Index h, Index i) { add_gates(c, *gates, b, h, i, f.terms); });
+  const ScoreMlpTerm* net = score_mlp_of(a);
+  if (net == nullptr) return;
   for (Index b = 0; b < c.B; ++b)
-    for (Index i = 0; i < c.Tq; ++i)
-      add_score_mlp(c, a.terms.back(), b, i, f.content, f.terms, f.net);
+    for (Index i = 0; i < c.Tq; ++i) add_score_mlp(c, *net, b, i, f.content, f.terms, f.net);
 }
 
 // x_h = sum over heads g of mix[h, g] x_g; x itself without a mix.
@@ -152,10 +158,11 @@ Numbers pull_output(const Call& c, const Forward& f, const ConstHeads& d_out,
         d_mixed[n] += d * value_of(c, b, h, i, j, x);
         pulled.v[c.at_v(r, j, h, x)] += f.mixed[n] * d;
         for (std::size_t t = 0; !g.terms.empty() && t < a.terms.size(); ++t) {
-          if (a.terms[t].kind != TermKind::value_rows) continue;
-          const Index row = table_row(c, a.terms[t], b, i, j);
+          const auto* rows = std::get_if<ValueRowsTerm>(&a.terms[t]);
+          if (rows == nullptr) continue;
+          const Index row = table_row(c, *rows, b, i, j);
           if (row >= 0)
-            add_table(c, a.terms[t], g.terms[t], b, h, row, x, a.terms[t].scale * f.mixed[n] * d);
+            add_table(c, rows->table, g.terms[t], b, h, row, x, rows->scale * f.mixed[n] * d);
         }
       }
     }
@@ -204,12 +211,12 @@ void pull_terms(const Call& c, const Numbers& d_terms, const AttentionGradients&
   for (std::size_t n = 0; n < c.args.terms.size(); ++n) {
     const Term& t = c.args.terms[n];
     const TermGradient to = g.terms.empty() ? TermGradient{} : g.terms[n];
-    if (t.kind == TermKind::gates)
+    if (const auto* gates = std::get_if<GatesTerm>(&t))
       c.each_row(
-          [&](Index b, Index h, Index i) { pull_gates(c, t, to, pulled, b, h, i, d_terms); });
+          [&](Index b, Index h, Index i) { pull_gates(c, *gates, to, pulled, b, h, i, d_terms); });
     if (of_pairs(t))
       c.each_visible([&](Index b, Index h, Index i, Index j) {
-        pull_pair(c, t, to, pulled, b, h, i, j, t.scale * d_terms[c.pair(b, h, i, j)]);
+        pull_pair(c, t, to, pulled, b, h, i, j, scale_of(t) * d_terms[c.pair(b, h, i, j)]);
       });
   }
 }
@@ -257,11 +264,11 @@ void attention_backward(const AttentionArgs& a, const ConstHeads& d_out,
   });
   const Numbers d_plain = pull_mixed(c, a.mix_before, f.plain, d_scores, g.mix_before);
   Numbers d_content(c.pairs(), 0.0), d_terms = d_content;
-  const bool net = !a.terms.empty() && a.terms.back().kind == TermKind::score_mlp;
-  const TermGradient to = net && !g.terms.empty() ? g.terms.back() : TermGradient{};
-  for (Index b = 0; net && b < c.B; ++b)
+  const ScoreMlpTerm* net = score_mlp_of(a);
+  const TermGradient to = net != nullptr && !g.terms.empty() ? g.terms.back() : TermGradient{};
+  for (Index b = 0; net != nullptr && b < c.B; ++b)
     for (Index i = 0; i < c.Tq; ++i)
-      pull_score_mlp(c, a.terms.back(), to, b, i, f.content, f.terms, d_plain, d_content, d_terms);
+      pull_score_mlp(c, *net, to, b, i, f.content, f.terms, d_plain, d_content, d_terms);
   for (std::size_t n = 0; n < d_plain.size(); ++n) {
     const double slope = a.softcap_after_terms ? cap_slope(a, f.content[n] + f.terms[n]) : 1;
     d_content[n] += slope * d_plain[n];

@@ -15,7 +15,7 @@ struct GateRow {
   Numbers gate, slope, sum;         // slope: d gate / d (x.y), gate_scale included
 };
 
-GateRow gates_of(const Call& c, const Term& t, Index b, Index h, Index i) {
+GateRow gates_of(const Call& c, const GatesTerm& t, Index b, Index h, Index i) {
   GateRow g;
   g.key = c.keys_in_order(c.key_row(b, i));
   const Index n = t.query.content ? c.D : t.query.given.dim;
@@ -25,7 +25,7 @@ GateRow gates_of(const Call& c, const Term& t, Index b, Index h, Index i) {
     g.counted.push_back(g.seen.back() && (t.gate_own || !own));
     double z = 0;
     for (Index x = 0; g.counted.back() && x < n; ++x)
-      z += t.gate_scale * query_value(c, t, b, i, h, x) * key_value(c, t, b, i, j, h, x);
+      z += t.gate_scale * query_value(c, t.query, b, i, h, x) * key_value(c, t.key, b, i, j, h, x);
     const double open = 1 / (1 + std::exp(-z));
     const bool plain = t.gate == Gate::sigmoid;
     const double value = plain ? open : std::min(z, 0.0) - std::log1p(std::exp(-std::fabs(z)));
@@ -44,21 +44,22 @@ struct Between {
   double weight;
   bool inside;
 };
-Between between(const Term& t, double p) {
+Between between(const GatesTerm& t, double p) {
   const double last = static_cast<double>(t.table.shape[2] - 1), at = std::min(p, last);
   return {static_cast<Index>(std::floor(at)), static_cast<Index>(std::ceil(at)),
           at - std::floor(at), p <= last};
 }
-double level(const Call& c, const Term& t, Index b, Index h, Index i, Index row) {
+double level(const Call& c, const GatesTerm& t, Index b, Index h, Index i, Index row) {
   double sum = 0;
-  for (Index x = 0; x < c.D; ++x) sum += c.query(b, i, h, x) * table_value(c, t, b, h, row, x);
+  for (Index x = 0; x < c.D; ++x)
+    sum += c.query(b, i, h, x) * table_value(c, t.table, b, h, row, x);
   return sum;
 }
-void pull_level(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+void pull_level(const Call& c, const GatesTerm& t, const TermGradient& to, Pulled& pulled, Index b,
                 Index h, Index i, Index row, double d) {
   for (Index x = 0; x < c.D; ++x) {
-    pulled.q[c.at_q(b, i, h, x)] += d * table_value(c, t, b, h, row, x);
-    add_table(c, t, to, b, h, row, x, d * c.query(b, i, h, x));
+    pulled.q[c.at_q(b, i, h, x)] += d * table_value(c, t.table, b, h, row, x);
+    add_table(c, t.table, to, b, h, row, x, d * c.query(b, i, h, x));
   }
 }
 
@@ -66,7 +67,7 @@ void pull_level(const Call& c, const Term& t, const TermGradient& to, Pulled& pu
 struct Spread {
   Numbers weight, slope;
 };
-Spread spread_of(const Term& t, double p) {
+Spread spread_of(const GatesTerm& t, double p) {
   const Index rows = t.table.shape[2];
   const double last = static_cast<double>(rows - 1), at = std::min(p, last);
   Spread s;
@@ -94,7 +95,7 @@ double activation(const Mlp& m, double y) {
 // The network of score_mlp over one row of all heads: the keys of the query's own sequence.
 struct ScoreNet {
   const Call& c;
-  const Term& t;
+  const ScoreMlpTerm& t;
   Index b, i;
   std::vector<Index> key = c.own_sequence(b, i);
   Index places = static_cast<Index>(key.size());
@@ -160,7 +161,7 @@ Numbers pull_second_layer(const ScoreNet& net, const TermGradient& to, const Num
 
 }  // namespace
 
-void add_gates(const Call& c, const Term& t, Index b, Index h, Index i, Numbers& terms) {
+void add_gates(const Call& c, const GatesTerm& t, Index b, Index h, Index i, Numbers& terms) {
   const GateRow g = gates_of(c, t, b, h, i);
   for (std::size_t s = 0; s < g.key.size(); ++s) {
     if (!g.seen[s]) continue;
@@ -179,7 +180,7 @@ void add_gates(const Call& c, const Term& t, Index b, Index h, Index i, Numbers&
   }
 }
 
-void pull_gates(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+void pull_gates(const Call& c, const GatesTerm& t, const TermGradient& to, Pulled& pulled, Index b,
                 Index h, Index i, const Numbers& d_terms) {
   const GateRow g = gates_of(c, t, b, h, i);
   const Index n = t.query.content ? c.D : t.query.given.dim;
@@ -204,13 +205,13 @@ void pull_gates(const Call& c, const Term& t, const TermGradient& to, Pulled& pu
     }
     for (Index x = 0; g.counted[s] && x < n; ++x) {
       const double dz = running * g.slope[s];
-      pull_query(c, t, to, pulled, b, i, h, x, dz * key_value(c, t, b, i, j, h, x));
-      pull_key(c, t, to, pulled, b, i, j, h, x, dz * query_value(c, t, b, i, h, x));
+      pull_query(c, t.query, to, pulled, b, i, h, x, dz * key_value(c, t.key, b, i, j, h, x));
+      pull_key(c, t.key, to, pulled, b, i, j, h, x, dz * query_value(c, t.query, b, i, h, x));
     }
   }
 }
 
-void add_score_mlp(const Call& c, const Term& t, Index b, Index i, const Numbers& content,
+void add_score_mlp(const Call& c, const ScoreMlpTerm& t, Index b, Index i, const Numbers& content,
                    const Numbers& terms, Numbers& out) {
   const ScoreNet net{c, t, b, i};
   const Mlp& m = t.mlp;
@@ -228,7 +229,7 @@ void add_score_mlp(const Call& c, const Term& t, Index b, Index i, const Numbers
     }
 }
 
-void pull_score_mlp(const Call& c, const Term& t, const TermGradient& to, Index b, Index i,
+void pull_score_mlp(const Call& c, const ScoreMlpTerm& t, const TermGradient& to, Index b, Index i,
                     const Numbers& content, const Numbers& terms, const Numbers& d_net,
                     Numbers& d_content, Numbers& d_terms) {
   const ScoreNet net{c, t, b, i};

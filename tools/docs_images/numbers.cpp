@@ -170,7 +170,8 @@ void window() {
   for (Index i = 0; i < tokens; ++i)
     for (Index j = 0; j < tokens; ++j) {
       double sum = 0;
-      for (const Term& t : lowered.terms) {
+      for (const Term& term : lowered.terms) {
+        const auto& t = std::get<ProductTerm>(term);
         Index row = 0;
         for (const IndexLine& line : t.lines) {
           if (line.row == nullptr || row < 0) continue;

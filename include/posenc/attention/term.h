@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a position scheme adds to attention, as data. An engine knows the seven kinds of terms and
-// no scheme.
+// no scheme:
+//
+//   LinearTerm       S += scale slope |delta|, a slope for each side
+//   ProductTerm      S += scale <x_i, y_j, t_r>, x and y of the query and the key, t a row of a table
+//   DecayTerm        S += scale (x_i - y_j)
+//   GatesTerm        S += scale p_ij or q_i . table[p_ij], p_ij a sum of gates between the two
+//   DistanceMlpTerm  S += scale mlp(distance)
+//   ScoreMlpTerm     S += scale mlp(scores of all heads)
+//   ValueRowsTerm    o += scale sum_j P_ij t_r
 //
 //   S_ij = cap(scale a_h g_i q_i.k_j) + sum of terms(i, j) + bias_ij
 //   o_i  = sum_j P_ij (v_j + rows(i, j)),   P_i = softmax of S_i over visible keys
@@ -15,6 +23,8 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <variant>
 
 #include "posenc/core/describe.h"
 #include "posenc/core/heads.h"
@@ -24,8 +34,8 @@ namespace posenc::inline v0 {
 
 // delta -> row of a table, constant outside: clip, T5, DeBERTa. Without `edges` the line goes by
 // whole distances, row[clip(floor(delta) - lo, 0, count - 1)]. With `edges` (real distances, boxes)
-// it is row[how many edges are <= delta]. A negative row voids the whole term for the pair (Music
-// Transformer beyond its table; a pair that another term of the same table serves).
+// it is row[how many edges are <= delta]. A negative row disables the whole term for the pair
+// (Music Transformer beyond its table; a pair that another term of the same table serves).
 struct IndexLine {
   const std::int32_t* row = nullptr;  // [count]; null: the line is not used
   Index count = 0;
@@ -50,7 +60,7 @@ POSENC_API std::int32_t row_of(const IndexLine& line, double delta) noexcept;
 // One side of a product: absent (it counts as 1), the call's own q or k, or vectors that come with
 // the scheme or the call.
 struct Factor {
-  // The q of the call (as Term::query; prepared, times g_i) or its k (as Term::key; prepared).
+  // The q of the call (of a query; prepared, times g_i) or its k (of a key; prepared).
   bool content = false;
   // [B|1, T|1, G, channels]; one token serves all (Transformer-XL's u). Null data: not given.
   ConstHeads given{};
@@ -60,60 +70,6 @@ struct Factor {
   bool present() const noexcept { return content || given.data != nullptr; }
 };
 inline constexpr Factor kContent{true, {}};
-
-// Each kind: what it adds, who uses it, its gradient (dS is the gradient of a score, D_i that of an
-// output row), and how a fast engine computes it for a tile [query rows, keys].
-enum class TermKind : std::uint8_t {
-  // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)). ALiBi.
-  // d table = sum of dS |delta| by side.
-  // Tile: the accumulators start at a multiply-add of the column; only tiles on the diagonal have
-  // both sides.
-  linear,
-  // S += scale <x_i, y_j, t_r>, summed over channels; x, y and t are each optional, r is the sum of
-  // the rows of all lines and of the pair; 0 where a row is negative. T5 and Swin (t), Shaw and
-  // Transformer-XL (x t, x = q), DeBERTa (y t, y = k), TUPE and u.k (x y), KERPLE's weight (x y t).
-  // d x_i += dS y_j t_r, d y_j += dS x_i t_r, d t_r += dS x_i y_j.
-  // Tile, by the factors that are there:
-  // t      accumulators start at an unaligned load of a band by distance, made once a call; tiles
-  //        far away at a constant. Backward: sums of dS along diagonals.
-  // x t    few rows: X T^T once for a block of rows, then as t; many: a skewed product X T_band^T.
-  // y t    the same with columns for rows.
-  // x y    more channels of the same product as q.k; u.k is one number a column.
-  // x y t  t is a number that multiplies the product in registers.
-  product,
-  // S += scale (x_i - y_j), one number for a query and one for a key. Forgetting gates.
-  // d x_i += sum_j dS, d y_j -= sum_i dS.
-  // Tile: an addend a column. x and y stay f64 until the tile's own origin is subtracted: in f32
-  // from the start, 131072 tokens are wrong by 8e-3.
-  decay,
-  // S += scale p_ij, where p_ij = sum of gate(gate_scale x_i.y_t) over the visible keys t from j
-  // on, in key order. With a table the term is q_i . table[row] instead, read at row
-  // min(p_ij, rows - 1) by linear interpolation, or with `spread` as a mean of all rows m weighed
-  // by softmax(-|p_ij - m| / spread). CoPE; a gate for every pair.
-  // d gate_t = sum of d p_ij over j up to t; none comes to p beyond the last row.
-  // Tile: keys from the last to the first, the sum so far carried by row; once it is beyond the
-  // table, all earlier keys have one number a row. Backward: from the first to the last.
-  gates,
-  // S += scale mlp_h(psi(delta) / (psi(max(p_i, L)) + epsilon)), psi(y) = ln(|c y| + 1), p_i the
-  // position of the query. FIRE. The gradient goes through the mlp and both psi; where p_i = L, L
-  // gets one half.
-  // Tile: piecewise linear in the logarithm of the distance, one multiply-add a unit.
-  distance_mlp,
-  // S += scale mlp_h(content of all heads; sum of the other terms of all heads). DAPE. The last
-  // term, at most one. The gradient goes through the mlp to the scores of all heads.
-  // Tile: none, since it needs all heads of a row; blocks of rows.
-  score_mlp,
-  // o_i += scale sum_j P_ij t_r, r as in a product. Shaw's values.
-  // d t_r += P_ij D_i, dP_ij += D_i.t_r.
-  // Tile: the weights of each row of the table are kept beside the output and rescaled as it is;
-  // times the table at the end.
-  value_rows,
-};
-template <>
-struct EnumNames<TermKind> {
-  static constexpr std::array<std::string_view, 7> value{
-      "linear", "product", "decay", "gates", "distance_mlp", "score_mlp", "value_rows"};
-};
 
 // By order: past has key order <= query order, future key order > query order.
 enum class Side : std::uint8_t { both, past, future };
@@ -141,29 +97,106 @@ struct MlpGradient {
   TensorView in{}, in_bias{}, out{}, out_bias{};
 };
 
-// One addend. Several of a kind may come together (XLNet, Segatron). `scale` is the term's own:
-// neither the scale of the call, nor its head_scale, nor its soft cap before the terms is applied
-// to it. Each kind reads the fields that name it; another that is set is refused.
-struct Term {
-  TermKind kind = TermKind::product;
+// The kinds of terms: what each adds, who uses it, and its gradient (dS is the gradient of a score, D_i
+// that of an output row). `scale` is the term's own: neither the scale of the call, nor its head_scale,
+// nor its soft cap before the terms is applied to it. Tables are f64 or f32.
+
+// S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)). ALiBi.
+// d table = sum of dS |delta| by side.
+struct LinearTerm {
+  static constexpr std::string_view name = "linear";
   double scale = 1;
-  // f64 or f32, [B|1, G, rows, channels]; numbers have one channel. linear: [.., 1, 2], past and
-  // future. distance_mlp: [.., 1, 2], c and L. value_rows: Dv channels. gates: D channels.
-  ConstTensorView table{};
-  // product, value_rows. Two lines make a window: y row * width + x row.
-  std::array<IndexLine, 3> lines{};
-  IndexPair pair{};           // product, value_rows
-  Factor query{}, key{};      // product, decay, gates: x and y
-  std::int32_t axis = 0;      // of the positions: linear, distance_mlp
-  Side side = Side::both;     // decay
-  Gate gate = Gate::sigmoid;  // gates
-  double gate_scale = 1;      // gates
-  bool gate_own = true;       // gates: the key of the query's own order counts
-  double spread = 0;          // gates with a table: 0 reads between two rows
-  Mlp mlp{};                  // distance_mlp (C = 1), score_mlp (C = H: content alone, or 2 H)
-  double epsilon = 1e-6;      // distance_mlp, not negative
-  bool keep_sign = false;     // distance_mlp: psi has the sign of its argument
+  ConstTensorView table{};  // [B|1, G, 1, 2]: past and future
+  std::int32_t axis = 0;    // of the positions
 };
+
+// A row r of a table for each pair: the sum of the rows of all lines and of the pair, 0 without any. A
+// negative row disables the term for the pair.
+struct PickedRows {
+  ConstTensorView table{};           // [B|1, G, rows, channels]
+  std::array<IndexLine, 3> lines{};  // two lines make a window: y row * width + x row
+  IndexPair pair{};
+};
+
+// S += scale <x_i, y_j, t_r>, summed over channels; x, y and t are each optional. T5 and Swin (t), Shaw
+// and Transformer-XL (x t, x = q), DeBERTa (y t, y = k), TUPE and u.k (x y), KERPLE's weight (x y t,
+// where t has one channel).
+// d x_i += dS y_j t_r, d y_j += dS x_i t_r, d t_r += dS x_i y_j.
+struct ProductTerm : PickedRows {
+  static constexpr std::string_view name = "product";
+  double scale = 1;
+  Factor query{}, key{};  // x and y
+};
+
+// S += scale (x_i - y_j), one number for a query and one for a key. Forgetting gates.
+// d x_i += sum_j dS, d y_j -= sum_i dS.
+struct DecayTerm {
+  static constexpr std::string_view name = "decay";
+  double scale = 1;
+  Factor query{}, key{};  // x and y, of one channel
+  Side side = Side::both;
+};
+
+// S += scale p_ij, where p_ij = sum of gate(gate_scale x_i.y_t) over the visible keys t from j
+// on, in key order. With a table the term is q_i . table[row] instead, read at row
+// min(p_ij, rows - 1) by linear interpolation, or with `spread` as a mean of all rows m weighed
+// by softmax(-|p_ij - m| / spread). CoPE; a gate for every pair.
+// d gate_t = sum of d p_ij over j up to t; none comes to p beyond the last row.
+struct GatesTerm {
+  static constexpr std::string_view name = "gates";
+  double scale = 1;
+  ConstTensorView table{};  // [B|1, G, rows, D]; with the gate sigmoid
+  Factor query{}, key{};    // x and y
+  Gate gate = Gate::sigmoid;
+  double gate_scale = 1;
+  bool gate_own = true;  // the key of the query's own order counts
+  double spread = 0;     // with a table; 0 reads between two rows
+};
+
+// S += scale mlp_h(psi(delta) / (psi(max(p_i, L)) + epsilon)), psi(y) = ln(|c y| + 1), p_i the
+// position of the query. FIRE. The gradient goes through the mlp and both psi; where p_i = L, L
+// gets one half.
+struct DistanceMlpTerm {
+  static constexpr std::string_view name = "distance_mlp";
+  double scale = 1;
+  ConstTensorView table{};  // [B|1, G, 1, 2]: c and L
+  std::int32_t axis = 0;    // of the positions
+  Mlp mlp{};                // C = 1
+  double epsilon = 1e-6;    // not negative
+  bool keep_sign = false;   // psi has the sign of its argument
+};
+
+// S += scale mlp_h(content of all heads; sum of the other terms of all heads). DAPE. The last
+// term, at most one. The gradient goes through the mlp to the scores of all heads.
+struct ScoreMlpTerm {
+  static constexpr std::string_view name = "score_mlp";
+  double scale = 1;
+  Mlp mlp{};  // C = H: content alone, or 2 H
+};
+
+// o_i += scale sum_j P_ij t_r, r as in a product. Shaw's values.
+// d t_r += P_ij D_i, dP_ij += D_i.t_r.
+struct ValueRowsTerm : PickedRows {  // of Dv channels
+  static constexpr std::string_view name = "value_rows";
+  double scale = 1;
+};
+
+// One addend. Several of a kind may come together (XLNet, Segatron).
+using Term = std::variant<ProductTerm, LinearTerm, DecayTerm, GatesTerm, DistanceMlpTerm,
+                          ScoreMlpTerm, ValueRowsTerm>;
+// "product", "linear", ...
+POSENC_API std::string_view term_name(const Term&) noexcept;
+
+// What a term reads, by its names in TermGradient; empty where the kind has no such array.
+struct TermArrays {
+  ConstTensorView table{};
+  Factor query{}, key{};
+  Mlp mlp{};
+};
+POSENC_API TermArrays term_arrays(const Term&) noexcept;
+// Of a product and of value rows; null of another kind.
+POSENC_API const PickedRows* picked_rows(const Term&) noexcept;
+POSENC_API PickedRows* picked_rows(Term&) noexcept;
 
 // Where the gradients of a term go: f64 or f32, of the shapes of its arrays (axes of 1 are summed
 // over), ACCUMULATED; empty: not wanted. The gradient of a factor that is the call's content goes

@@ -217,8 +217,9 @@ void check_count(std::size_t got, std::size_t want, const std::string& what) {
            static_cast<Index>(got));
 }
 
-void check_term_gradient(const TermGradient& g, const Term& t) {
-  const std::string what = "a term " + std::string(enum_text(t.kind)) + " ";
+void check_term_gradient(const TermGradient& g, const Term& term) {
+  const std::string what = "a term " + std::string(term_name(term)) + " ";
+  const TermArrays t = term_arrays(term);
   check_like(g.table, t.table, what + "table");
   check_like(g.query, t.query.given, what + "query");
   check_like(g.key, t.key.given, what + "key");

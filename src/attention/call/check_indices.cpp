@@ -68,9 +68,10 @@ void check_attention_indices(const AttentionArgs& a) {
     if (const Index side = element(m.head_side, h); side > static_cast<Index>(Side::future))
       refuse(kAttention, "head_side must be 0 (both), 1 (past) or 2 (future)", side);
   for (const Term& t : a.terms) {
-    if (t.pair.row == nullptr) continue;
-    check_classes(t.pair.query_class, t.pair.query_classes);
-    check_classes(t.pair.key_class, t.pair.key_classes);
+    const PickedRows* rows = picked_rows(t);
+    if (rows == nullptr || rows->pair.row == nullptr) continue;
+    check_classes(rows->pair.query_class, rows->pair.query_classes);
+    check_classes(rows->pair.key_class, rows->pair.key_classes);
   }
 }
 

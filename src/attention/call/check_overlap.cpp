@@ -38,20 +38,24 @@ void put_mask(Operands& all, const Mask& m) {
   put(all, "key_cu_seqlens", m.key_cu_seqlens);
 }
 
-void put_term(Operands& all, const Term& t) {
+void put_rows(Operands& all, const PickedRows& t) {
   constexpr Index kRow = sizeof(std::int32_t), kEdge = sizeof(double);
-  put(all, "the table of a term", t.table);
   for (const IndexLine& line : t.lines) {
     if (line.row == nullptr) continue;
     put_numbers(all, "the rows of a line", line.row, line.count, kRow);
     put_numbers(all, "the edges of a line", line.edges, line.count - 1, kEdge);
   }
-  if (t.pair.row != nullptr) {
-    put_numbers(all, "the rows of a pair", t.pair.row, t.pair.query_classes * t.pair.key_classes,
-                kRow);
-    put(all, "query_class", t.pair.query_class);
-    put(all, "key_class", t.pair.key_class);
-  }
+  if (t.pair.row == nullptr) return;
+  put_numbers(all, "the rows of a pair", t.pair.row, t.pair.query_classes * t.pair.key_classes,
+              kRow);
+  put(all, "query_class", t.pair.query_class);
+  put(all, "key_class", t.pair.key_class);
+}
+
+void put_term(Operands& all, const Term& term) {
+  const TermArrays t = term_arrays(term);
+  put(all, "the table of a term", t.table);
+  if (const PickedRows* rows = picked_rows(term)) put_rows(all, *rows);
   put(all, "the query of a term", t.query.given);
   put(all, "the key of a term", t.key.given);
   put(all, "mlp in", t.mlp.in);

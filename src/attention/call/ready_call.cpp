@@ -34,7 +34,8 @@ bool counts_up(const AxisView& a) {
 bool scans(const AttentionArgs& a) {
   if (a.normalisation != Normalisation::softmax) return true;
   for (const Term& t : a.terms)
-    if (t.kind == TermKind::gates || t.kind == TermKind::score_mlp) return true;
+    if (std::holds_alternative<GatesTerm>(t) || std::holds_alternative<ScoreMlpTerm>(t))
+      return true;
   return false;
 }
 
@@ -58,7 +59,7 @@ ReadyCall::ReadyCall(const AttentionArgs& a)
       V(a.v.dim) {
   read_axes();
   all_heads = !a.mix_before.empty() || !a.mix_after.empty() ||
-              (!a.terms.empty() && a.terms.back().kind == TermKind::score_mlp);
+              (!a.terms.empty() && std::holds_alternative<ScoreMlpTerm>(a.terms.back()));
   by_order = scans(a);
 }
 

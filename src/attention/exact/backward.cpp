@@ -38,7 +38,7 @@ void pull_values(const CallView& c, const ConstHeads& d_out, RowWork& w, Pull& p
 // that goes to the own value.
 double pull_beside_values(const CallView& c, HeadRow& r, RowWork& w, Pull& pull) noexcept {
   for (std::size_t n = 0; n < c.terms.size(); ++n)
-    if (c.terms[n].term->kind == TermKind::value_rows)
+    if (std::holds_alternative<ValueRowsTerm>(*c.terms[n].term))
       pull_value_rows(c, c.terms[n], r, w, pull.terms[n]);
   if (c.args.normalisation != Normalisation::stick_breaking_own) return 0;
   const Index own = c.own_key(r.place), slab = c.key_slab(r.place.row, r.h);
@@ -178,8 +178,7 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
   if (!c.mix_before.empty())
     pull_mix(c, c.mix_before, w, &HeadRow::plain, &HeadRow::d_scores, &HeadRow::d_plain,
              pull.mix_before);
-  if (!c.terms.empty() && c.terms.back().term->kind == TermKind::score_mlp)
-    pull_score_mlp(c, c.terms.back(), w, pull.terms.back());
+  if (has_score_mlp(c)) pull_score_mlp(c, c.terms.back(), w, pull.terms.back());
   each_head(w, [&](HeadRow& r) {
     pull_plain(c, r);
     for (std::size_t n = 0; n < c.terms.size(); ++n)

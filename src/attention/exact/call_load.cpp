@@ -28,9 +28,14 @@ DenseTable dense_table(const ConstTensorView& v) {
   return {{v.shape[0], v.shape[1]}, dense_numbers(v), v.shape[2], v.shape[3]};
 }
 
-DenseFactor dense_factor(const ConstHeads& h, bool tiles) {
-  if (h.data == nullptr) return {};
-  DenseFactor f{{h.batch, h.heads}, by_heads(h), {}, h.tokens, h.dim};
+DenseFactor dense_factor(const Factor& factor, bool tiles) {
+  const ConstHeads& h = factor.given;
+  DenseFactor f;
+  f.content = factor.content;
+  if (h.data == nullptr) return f;
+  f.x = by_heads(h);
+  f.batch = h.batch, f.groups = h.heads;
+  f.tokens = h.tokens, f.channels = h.dim;
   if (!tiles || h.tokens == 1) return f;
   const Index size = tiles_size(h.tokens, h.dim), slabs = h.batch * h.heads;
   f.tiles.resize(static_cast<std::size_t>(size * slabs));
@@ -74,7 +79,7 @@ std::optional<Distances> band_distances(const CallView& c, std::int32_t number) 
 }
 
 // One line and nothing else picks the row.
-const IndexLine* only_line(const Term& t) {
+const IndexLine* only_line(const PickedRows& t) {
   const IndexLine* only = nullptr;
   for (const IndexLine& line : t.lines) {
     if (line.row == nullptr) continue;
@@ -87,13 +92,14 @@ const IndexLine* only_line(const Term& t) {
 void band_of_line(TermView& view, const IndexLine& line) {
   for (Index n = 0; n < view.band_size; ++n)
     view.band.push_back(row_of(line, static_cast<double>(view.band_high - n)));
-  const Term& t = *view.term;
-  if (t.kind != TermKind::product || t.query.present() || t.key.present()) return;
+  const auto* t = std::get_if<ProductTerm>(view.term);
+  if (t == nullptr || t->query.present() || t->key.present()) return;
   for (Index slab = 0; slab < view.table.batch * view.table.groups; ++slab)
     for (const std::int32_t row : view.band)
       view.values.push_back(
-          row < 0 ? 0
-                  : t.scale * view.table.x[static_cast<std::size_t>(slab * view.table.rows + row)]);
+          row < 0
+              ? 0
+              : view.scale * view.table.x[static_cast<std::size_t>(slab * view.table.rows + row)]);
 }
 
 void band_of_linear(TermView& view) {
@@ -102,7 +108,7 @@ void band_of_linear(TermView& view) {
     view.ahead.push_back(std::max(delta, 0.0));
     view.behind.push_back(std::max(-delta, 0.0));
   }
-  const double scale = view.term->scale;
+  const double scale = view.scale;
   for (std::size_t slab = 0; slab < view.table.x.size(); slab += 2)
     for (Index n = 0; n < view.band_size; ++n) {
       const auto delta = static_cast<double>(view.band_high - n);
@@ -112,16 +118,16 @@ void band_of_linear(TermView& view) {
 }
 
 void make_band(const CallView& c, TermView& view) {
-  const Term& t = *view.term;
-  const bool linear = t.kind == TermKind::linear;
-  const IndexLine* line = linear ? nullptr : only_line(t);
-  if (!linear && line == nullptr) return;
-  view.band_axis = linear ? t.axis : line->axis;
+  const auto* linear = std::get_if<LinearTerm>(view.term);
+  const PickedRows* rows = picked_rows(*view.term);
+  const IndexLine* line = rows == nullptr ? nullptr : only_line(*rows);
+  if (linear == nullptr && line == nullptr) return;
+  view.band_axis = linear != nullptr ? linear->axis : line->axis;
   const std::optional<Distances> d = band_distances(c, view.band_axis);
   if (!d) return;
   view.band_high = d->high;
   view.band_size = d->high - d->low + 1;
-  if (linear)
+  if (linear != nullptr)
     band_of_linear(view);
   else
     band_of_line(view, *line);
@@ -174,12 +180,14 @@ void load_keys(CallView& c) {
     }
 }
 
-TermView view_of(const CallView& c, const Term& t) {
+TermView view_of(const CallView& c, const Term& term) {
+  const TermArrays t = term_arrays(term);
   TermView v;
-  v.term = &t;
+  v.term = &term;
+  v.scale = std::visit([](const auto& kind) { return kind.scale; }, term);
   v.table = dense_table(t.table);
-  v.query = dense_factor(t.query.given, false);
-  v.key = dense_factor(t.key.given, t.query.present());
+  v.query = dense_factor(t.query, false);
+  v.key = dense_factor(t.key, t.query.present());
   v.mlp = dense_mlp(t.mlp);
   make_band(c, v);
   return v;

@@ -31,6 +31,7 @@ struct DenseTable : DenseSlabs {
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
 struct DenseFactor : DenseSlabs {
   Numbers x, tiles;
+  bool content = false;  // the call's own q or k in place of x
   Index tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
   Index at(Index b, Index h, Index heads) const noexcept {
@@ -49,6 +50,7 @@ struct DenseMlp {
 
 struct TermView {
   const Term* term = nullptr;
+  double scale = 1;
   DenseTable table;
   DenseFactor query, key;
   DenseMlp mlp;

@@ -48,7 +48,7 @@ void fill_outputs(const CallView& c, RowWork& w) noexcept {
 // What comes to the output beside the values.
 void add_to_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
   for (const TermView& t : c.terms)
-    if (t.term->kind == TermKind::value_rows) add_value_rows(c, t, r, w, r.out);
+    if (std::holds_alternative<ValueRowsTerm>(*t.term)) add_value_rows(c, t, r, w, r.out);
   if (c.args.normalisation != Normalisation::stick_breaking_own) return;
   const double* v = c.v.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.V;
   if (const Index own = c.own_key(r.place); own >= 0)

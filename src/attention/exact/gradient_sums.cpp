@@ -8,7 +8,7 @@ namespace {
 
 void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
   const auto size = [](const Numbers& x) { return static_cast<Index>(x.size()); };
-  const bool band = v.term->kind == TermKind::product && !v.values.empty();
+  const bool band = std::holds_alternative<ProductTerm>(*v.term) && !v.values.empty();
   s.table.want(!g.table.empty() && !band, size(v.table.x));
   s.band.want(!g.table.empty() && band, size(v.values));
   s.query.want(g.query.data != nullptr, size(v.query.x));
@@ -25,8 +25,7 @@ Numbers rows_of_band(const TermView& v, const Numbers& band) {
   for (std::size_t n = 0; n < band.size(); ++n) {
     const auto size = static_cast<std::size_t>(v.band_size);
     const Index row = v.band[n % size], slab = static_cast<Index>(n / size);
-    if (row >= 0)
-      rows[static_cast<std::size_t>(slab * v.table.rows + row)] += v.term->scale * band[n];
+    if (row >= 0) rows[static_cast<std::size_t>(slab * v.table.rows + row)] += v.scale * band[n];
   }
   return rows;
 }

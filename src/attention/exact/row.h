@@ -119,11 +119,18 @@ void pull_term(const CallView&, const TermView&, HeadRow&, RowWork&, const TermP
 void add_product(const CallView&, const TermView&, const HeadRow&, RowWork&, double*) noexcept;
 void pull_product(const CallView&, const TermView&, HeadRow&, RowWork&, const TermPull&,
                   Pull&) noexcept;
-void add_distance_mlp(const CallView&, const TermView&, const HeadRow&, double*) noexcept;
-void pull_distance_mlp(const CallView&, const TermView&, const HeadRow&, const TermPull&) noexcept;
-void add_gates(const CallView&, const TermView&, const HeadRow&, RowWork&, double*) noexcept;
-void pull_gates(const CallView&, const TermView&, HeadRow&, RowWork&, const TermPull&,
-                Pull&) noexcept;
+void add_distance_mlp(const CallView&, const TermView&, const DistanceMlpTerm&, const HeadRow&,
+                      double*) noexcept;
+void pull_distance_mlp(const CallView&, const TermView&, const DistanceMlpTerm&, const HeadRow&,
+                       const TermPull&) noexcept;
+void add_gates(const CallView&, const TermView&, const GatesTerm&, const HeadRow&, RowWork&,
+               double*) noexcept;
+void pull_gates(const CallView&, const TermView&, const GatesTerm&, HeadRow&, RowWork&,
+                const TermPull&, Pull&) noexcept;
+// A network over all heads is the last term.
+inline bool has_score_mlp(const CallView& c) {
+  return !c.terms.empty() && std::holds_alternative<ScoreMlpTerm>(*c.terms.back().term);
+}
 // All heads at once, terms_score_mlp.cpp: into `plain`; out of d_plain into d_content and d_terms.
 void add_score_mlp(const CallView&, const TermView&, RowWork&) noexcept;
 void pull_score_mlp(const CallView&, const TermView&, RowWork&, const TermPull&) noexcept;

@@ -174,12 +174,13 @@ RowWork::RowWork(const CallView& c, RowsFor what) {
   rows.resize(n), flags.resize(n);
   levels.resize(2 * n + 1);
   for (const TermView& t : c.terms) {
-    if (t.term->kind == TermKind::gates)
+    if (const auto* gates = std::get_if<GatesTerm>(t.term)) {
       for (std::vector<double>* x : {&gate, &gate_slope, &gate_sum}) x->resize(n);
-    if (t.term->spread != 0)
       for (std::vector<double>* x : {&gate_level, &d_gate_level})
-        x->resize(std::max(x->size(), static_cast<std::size_t>(t.table.rows)));
-    if (t.term->kind != TermKind::score_mlp) continue;
+        if (gates->spread != 0)
+          x->resize(std::max(x->size(), static_cast<std::size_t>(t.table.rows)));
+    }
+    if (!std::holds_alternative<ScoreMlpTerm>(*t.term)) continue;
     hidden.resize(n * static_cast<std::size_t>(t.mlp.units));
     d_hidden.resize(hidden.size());
   }
@@ -207,8 +208,7 @@ void fill_scores(const CallView& c, Index first, Index count, RowWork& w) noexce
     if (r.terms != nullptr) fill_terms(c, r, w);
     fill_plain(c, r);
   });
-  if (!c.terms.empty() && c.terms.back().term->kind == TermKind::score_mlp)
-    add_score_mlp(c, c.terms.back(), w);
+  if (has_score_mlp(c)) add_score_mlp(c, c.terms.back(), w);
   mix_scores(c, w);
   each_head(w, [&](HeadRow& r) { add_bias(c, r); });
   if (!c.mix_after.empty()) join_runs(w);

@@ -37,9 +37,11 @@ void put_row(const CallView& c, const HeadRow& r, const TensorView& v, double hi
 enum class ReadBy : std::uint8_t { both, query, key, neither };
 
 // Which of q and k a term reads.
-ReadBy read_by(const Term& t) noexcept {
+ReadBy read_by(const Term& term) noexcept {
+  const TermArrays t = term_arrays(term);
   const auto reads = [](const Factor& f) { return f.content || f.made_of_content; };
-  const bool query = reads(t.query) || (t.kind == TermKind::gates && !t.table.empty());
+  const bool query =
+      reads(t.query) || (std::holds_alternative<GatesTerm>(term) && !t.table.empty());
   if (query) return reads(t.key) ? ReadBy::both : ReadBy::query;
   return reads(t.key) ? ReadBy::key : ReadBy::neither;
 }

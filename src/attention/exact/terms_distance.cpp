@@ -21,11 +21,12 @@ Psi psi_of(bool keep_sign, double c, double y) noexcept {
 
 // What a distance_mlp of a row reads.
 struct DistanceRow {
-  DistanceRow(const CallView& c, const TermView& v, const HeadRow& r) noexcept
+  DistanceRow(const CallView& c, const TermView& v, const DistanceMlpTerm& t,
+              const HeadRow& r) noexcept
       : mlp(v.mlp),
-        axis(c.axes[static_cast<std::size_t>(v.term->axis)]),
+        axis(c.axes[static_cast<std::size_t>(t.axis)]),
         row(r),
-        keep_sign(v.term->keep_sign),
+        keep_sign(t.keep_sign),
         table_at(v.table.at(r.b, r.h, c.H)),
         out_at(Grouping{c.H, v.mlp.out_groups}.of(r.h) * v.mlp.units),
         bias_at(Grouping{c.H, v.mlp.bias_groups}.of(r.h)) {
@@ -33,7 +34,7 @@ struct DistanceRow {
     const double p = axis.query[axis.query_at(r.b, r.i)];
     c_scale = table[0];
     limit = psi_of(keep_sign, c_scale, std::max(p, table[1]));
-    below = limit.value + v.term->epsilon;
+    below = limit.value + t.epsilon;
     share = table[1] > p ? 1 : table[1] == p ? 0.5 : 0;
   }
   Psi distance(Index j) const noexcept {
@@ -57,28 +58,28 @@ struct DistanceRow {
 
 }  // namespace
 
-void add_distance_mlp(const CallView& c, const TermView& v, const HeadRow& r,
-                      double* out) noexcept {
-  const DistanceRow d(c, v, r);
+void add_distance_mlp(const CallView& c, const TermView& v, const DistanceMlpTerm& t,
+                      const HeadRow& r, double* out) noexcept {
+  const DistanceRow d(c, v, t, r);
   const double bias = v.mlp.out_bias[static_cast<std::size_t>(d.bias_at)];
   each_key(r.runs, [&](Index j) {
     const double x = d.distance(j).value / d.below;
     double sum = bias;
     for (Index u = 0; u < v.mlp.units; ++u) sum += d.out(u) * v.mlp.act(d.unit(u, x));
-    out[j] += v.term->scale * sum;
+    out[j] += v.scale * sum;
   });
 }
 
 // With x = psi(delta) / below: d out_bias += dS, d out_u += dS act(y_u), dy_u = dS out_u act',
 // d in_u += dy_u x, d in_bias_u += dy_u, dx = sum of dy_u in_u; d c through both psi, d L through
 // the second: d below = -dx x / below.
-void pull_distance_mlp(const CallView& c, const TermView& v, const HeadRow& r,
-                       const TermPull& to) noexcept {
-  const DistanceRow row(c, v, r);
+void pull_distance_mlp(const CallView& c, const TermView& v, const DistanceMlpTerm& t,
+                       const HeadRow& r, const TermPull& to) noexcept {
+  const DistanceRow row(c, v, t, r);
   const DenseMlp& m = v.mlp;
   double d_c = 0, d_limit = 0;
   each_key(r.runs, [&](Index j) {
-    const double d = v.term->scale * r.d_terms[j];
+    const double d = v.scale * r.d_terms[j];
     const Psi psi = row.distance(j);
     const double x = psi.value / row.below;
     double dx = 0;

@@ -31,13 +31,13 @@ double open_gate(Gate kind, double z, double& slope) noexcept {
   return kind == Gate::sigmoid ? open : std::min(z, 0.0) - std::log1p(small);
 }
 
-bool counts(const CallView& c, const Term& t, const HeadRow& r, Index j) noexcept {
+bool counts(const CallView& c, const GatesTerm& t, const HeadRow& r, Index j) noexcept {
   return t.gate_own || c.key_order(r.place, j) != r.place.order;
 }
 
 // gate, its slope by x.y and the running sum p, by key.
-void fill_gates(const CallView& c, const TermView& v, const HeadRow& r, RowWork& w) noexcept {
-  const Term& t = *v.term;
+void fill_gates(const CallView& c, const TermView& v, const GatesTerm& t, const HeadRow& r,
+                RowWork& w) noexcept {
   each_product(query_side(c, v, r), key_side(c, v, r), r.runs, [&](Index j, double xy) {
     const auto n = static_cast<std::size_t>(j);
     double slope = 0;
@@ -72,8 +72,8 @@ void fill_levels(const CallView& c, const TermView& v, const HeadRow& r, RowWork
 
 // sum of w_m level_m, w_m = e^(-|p - m| / spread) over the sum of these; p is cut to the last row.
 struct SpreadRows {
-  SpreadRows(double p, const TermView& v, const RowWork& w) noexcept
-      : rows(v.table.rows), spread(v.term->spread), at(std::min(p, static_cast<double>(rows - 1))) {
+  SpreadRows(double p, const GatesTerm& t, Index table_rows, const RowWork& w) noexcept
+      : rows(table_rows), spread(t.spread), at(std::min(p, static_cast<double>(rows - 1))) {
     // The largest exponent is that of the nearest row.
     nearest = std::fabs(at - std::round(at));
     for (Index m = 0; m < rows; ++m) {
@@ -101,19 +101,19 @@ struct SpreadRows {
   double spread, at, nearest = 0, sum = 0, value = 0;
 };
 
-double read_table(const CallView& c, const TermView& v, const HeadRow& r, const RowWork& w,
-                  double p) noexcept {
-  if (v.term->spread != 0) return SpreadRows(p, v, w).value;
+double read_table(const CallView& c, const TermView& v, const GatesTerm& t, const HeadRow& r,
+                  const RowWork& w, double p) noexcept {
+  if (t.spread != 0) return SpreadRows(p, t, v.table.rows, w).value;
   const BetweenRows at(p, v.table.rows);
   return (1 - at.weight) * level(c, v, r, at.low) + at.weight * level(c, v, r, at.high);
 }
 
 // d of the value read at p goes to the rows of the table and to q; returns that of p. With a spread
 // that of the rows is gathered in d_gate_level.
-double pull_table(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, const TermPull& to,
-                  double p, double d) noexcept {
-  if (v.term->spread != 0) {
-    const SpreadRows at(p, v, w);
+double pull_table(const CallView& c, const TermView& v, const GatesTerm& t, HeadRow& r, RowWork& w,
+                  const TermPull& to, double p, double d) noexcept {
+  if (t.spread != 0) {
+    const SpreadRows at(p, t, v.table.rows, w);
     for (Index m = 0; m < at.rows; ++m)
       w.d_gate_level[static_cast<std::size_t>(m)] += d * at.weight(m) / at.sum;
     return d * at.slope(p, w);
@@ -126,22 +126,21 @@ double pull_table(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, 
 
 }  // namespace
 
-void add_gates(const CallView& c, const TermView& v, const HeadRow& r, RowWork& w,
-               double* out) noexcept {
-  fill_gates(c, v, r, w);
-  if (v.term->spread != 0) fill_levels(c, v, r, w);
+void add_gates(const CallView& c, const TermView& v, const GatesTerm& t, const HeadRow& r,
+               RowWork& w, double* out) noexcept {
+  fill_gates(c, v, t, r, w);
+  if (t.spread != 0) fill_levels(c, v, r, w);
   each_key(r.runs, [&](Index j) {
     const double p = w.gate_sum[static_cast<std::size_t>(j)];
-    out[j] += v.term->scale * (v.table.given() ? read_table(c, v, r, w, p) : p);
+    out[j] += v.scale * (v.table.given() ? read_table(c, v, t, r, w, p) : p);
   });
 }
 
 // d gate_t = sum of d p_ij over j up to t in order: one running sum. d p_ij = dS, or dS times the
 // slope of what is read of a table; nothing beyond the last row. d (x.y) = d gate times its slope.
-void pull_gates(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, const TermPull& to,
-                Pull& pull) noexcept {
-  const Term& t = *v.term;
-  fill_gates(c, v, r, w);
+void pull_gates(const CallView& c, const TermView& v, const GatesTerm& t, HeadRow& r, RowWork& w,
+                const TermPull& to, Pull& pull) noexcept {
+  fill_gates(c, v, t, r, w);
   const double* x = query_side(c, v, r);
   const KeySide y = key_side(c, v, r);
   double* d_x = query_pull(c, v, r, to);
@@ -153,7 +152,7 @@ void pull_gates(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, co
   double running = 0;
   for (const Index j : r.ordered) {
     const double d = t.scale * r.d_terms[j], p = w.gate_sum[static_cast<std::size_t>(j)];
-    running += v.table.given() ? pull_table(c, v, r, w, to, p, d) : d;
+    running += v.table.given() ? pull_table(c, v, t, r, w, to, p, d) : d;
     if (!counts(c, t, r, j)) continue;
     const double dz = running * w.gate_slope[static_cast<std::size_t>(j)];
     if (d_x != nullptr) add_scaled(d_x, dz, y.data + j * y.step, y.channels);

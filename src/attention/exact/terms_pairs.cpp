@@ -14,8 +14,9 @@ const AxisView& axis_of(const CallView& c, std::int32_t axis) noexcept {
   return c.axes[static_cast<std::size_t>(axis)];
 }
 
-// Sum of the rows of all lines and of the pair; -1 as soon as one is void.
-std::int32_t picked_row(const CallView& c, const Term& t, const HeadRow& r, Index j) noexcept {
+// Sum of the rows of all lines and of the pair; -1 as soon as one is negative.
+std::int32_t picked_row(const CallView& c, const PickedRows& t, const HeadRow& r,
+                        Index j) noexcept {
   std::int32_t sum = 0;
   for (const IndexLine& line : t.lines) {
     if (line.row == nullptr) continue;
@@ -32,17 +33,19 @@ std::int32_t picked_row(const CallView& c, const Term& t, const HeadRow& r, Inde
 }
 
 // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)).
-void add_linear(const CallView& c, const TermView& v, const HeadRow& r, double* out) noexcept {
+void add_linear(const CallView& c, const TermView& v, const LinearTerm& t, const HeadRow& r,
+                double* out) noexcept {
   if (const double* band = band_values(c, v, r)) return c.lanes.add(out, band, r.runs);
-  const double *table = table_of(c, v, r), scale = v.term->scale;
-  const AxisView& axis = axis_of(c, v.term->axis);
+  const double *table = table_of(c, v, r), scale = v.scale;
+  const AxisView& axis = axis_of(c, t.axis);
   each_key(r.runs, [&](Index j) {
     const double delta = axis.delta(r.b, r.i, r.place.row, j);
     out[j] += scale * (delta > 0 ? table[0] * delta : table[1] * -delta);
   });
 }
 // d table = sum of dS |delta| by side.
-void pull_linear(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to) {
+void pull_linear(const CallView& c, const TermView& v, const LinearTerm& t, const HeadRow& r,
+                 const TermPull& to) {
   if (to.table == nullptr) return;
   double sum[2] = {};
   if (!v.values.empty()) {
@@ -50,41 +53,42 @@ void pull_linear(const CallView& c, const TermView& v, const HeadRow& r, const T
     sum[0] = c.lanes.dot(r.d_terms, v.ahead.data() + at, r.runs);
     sum[1] = c.lanes.dot(r.d_terms, v.behind.data() + at, r.runs);
   } else {
-    const AxisView& axis = axis_of(c, v.term->axis);
+    const AxisView& axis = axis_of(c, t.axis);
     each_key(r.runs, [&](Index j) {
       const double delta = axis.delta(r.b, r.i, r.place.row, j);
       sum[delta > 0 ? 0 : 1] += r.d_terms[j] * std::fabs(delta);
     });
   }
   double* d_table = to.table + v.table.at(r.b, r.h, c.H);
-  d_table[0] += v.term->scale * sum[0];
-  d_table[1] += v.term->scale * sum[1];
+  d_table[0] += v.scale * sum[0];
+  d_table[1] += v.scale * sum[1];
 }
 
-bool on_side(const CallView& c, const Term& t, const HeadRow& r, Index j) noexcept {
+bool on_side(const CallView& c, const DecayTerm& t, const HeadRow& r, Index j) noexcept {
   return t.side == Side::both ||
          (c.key_order(r.place, j) <= r.place.order) == (t.side == Side::past);
 }
 
 // S += scale (x_i - y_j).
-void add_decay(const CallView& c, const TermView& v, const HeadRow& r, double* out) noexcept {
+void add_decay(const CallView& c, const TermView& v, const DecayTerm& t, const HeadRow& r,
+               double* out) noexcept {
   const double* x = query_side(c, v, r);
   const KeySide y = key_side(c, v, r);
   each_key(r.runs, [&](Index j) {
-    if (on_side(c, *v.term, r, j))
-      out[j] += v.term->scale *
-                ((x != nullptr ? *x : 0.0) - (y.data != nullptr ? y.data[j * y.step] : 0.0));
+    if (on_side(c, t, r, j))
+      out[j] +=
+          v.scale * ((x != nullptr ? *x : 0.0) - (y.data != nullptr ? y.data[j * y.step] : 0.0));
   });
 }
 // d x_i += sum_j dS, d y_j -= sum_i dS.
-void pull_decay(const CallView& c, const TermView& v, HeadRow& r, const TermPull& to,
-                Pull& pull) noexcept {
+void pull_decay(const CallView& c, const TermView& v, const DecayTerm& t, HeadRow& r,
+                const TermPull& to, Pull& pull) noexcept {
   double* d_x = query_pull(c, v, r, to);
   double* d_y = key_pull(c, v, r, to, pull);
   const Index step = key_side(c, v, r).step;
   each_key(r.runs, [&](Index j) {
-    if (!on_side(c, *v.term, r, j)) return;
-    const double d = v.term->scale * r.d_terms[j];
+    if (!on_side(c, t, r, j)) return;
+    const double d = v.scale * r.d_terms[j];
     if (d_x != nullptr) *d_x += d;
     if (d_y != nullptr) d_y[j * step] -= d;
   });
@@ -106,7 +110,7 @@ const double* band_values(const CallView& c, const TermView& v, const HeadRow& r
 
 const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRow& r, Runs runs,
                               std::vector<std::int32_t>& memory) noexcept {
-  const Term& t = *v.term;
+  const PickedRows& t = *picked_rows(*v.term);
   bool picks = t.pair.row != nullptr;
   for (const IndexLine& line : t.lines) picks |= line.row != nullptr;
   if (!picks) return nullptr;
@@ -116,13 +120,13 @@ const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRo
 }
 
 const double* query_side(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
-  if (v.term->query.content) return r.query;
+  if (v.query.content) return r.query;
   if (!v.query.given()) return nullptr;
   return v.query.x.data() + v.query.at(r.b, r.h, c.H) + r.i * v.query.step();
 }
 
 KeySide key_side(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
-  if (v.term->key.content) {
+  if (v.key.content) {
     const Index slab = c.key_slab(r.place.row, r.h);
     return {c.k.data() + slab * c.Tk * c.D, c.D, c.D,
             c.k_tiles.data() + slab * tiles_size(c.Tk, c.D), &c.lanes};
@@ -137,52 +141,62 @@ KeySide key_side(const CallView& c, const TermView& v, const HeadRow& r) noexcep
 }
 
 double* query_pull(const CallView& c, const TermView& v, HeadRow& r, const TermPull& to) noexcept {
-  if (v.term->query.content) return r.d_query;
+  if (v.query.content) return r.d_query;
   if (to.query == nullptr) return nullptr;
   return to.query + v.query.at(r.b, r.h, c.H) + r.i * v.query.step();
 }
 double* key_pull(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to,
                  Pull& pull) noexcept {
-  if (v.term->key.content) return pull.k + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
+  if (v.key.content) return pull.k + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
   return to.key == nullptr ? nullptr : to.key + v.key.at(r.place.row, r.h, c.H);
 }
 
+namespace {
+
+// A term of a row, by its kind.
+struct AddTerm {
+  const CallView& c;
+  const TermView& v;
+  const HeadRow& r;
+  RowWork& w;
+  double* out;
+
+  void operator()(const ProductTerm&) const noexcept { add_product(c, v, r, w, out); }
+  void operator()(const LinearTerm& t) const noexcept { add_linear(c, v, t, r, out); }
+  void operator()(const DecayTerm& t) const noexcept { add_decay(c, v, t, r, out); }
+  void operator()(const GatesTerm& t) const noexcept { add_gates(c, v, t, r, w, out); }
+  void operator()(const DistanceMlpTerm& t) const noexcept { add_distance_mlp(c, v, t, r, out); }
+  void operator()(const ScoreMlpTerm&) const noexcept {}   // of all heads
+  void operator()(const ValueRowsTerm&) const noexcept {}  // of the output
+};
+
+struct PullTerm {
+  const CallView& c;
+  const TermView& v;
+  HeadRow& r;
+  RowWork& w;
+  const TermPull& to;
+  Pull& pull;
+
+  void operator()(const ProductTerm&) const noexcept { pull_product(c, v, r, w, to, pull); }
+  void operator()(const LinearTerm& t) const noexcept { pull_linear(c, v, t, r, to); }
+  void operator()(const DecayTerm& t) const noexcept { pull_decay(c, v, t, r, to, pull); }
+  void operator()(const GatesTerm& t) const noexcept { pull_gates(c, v, t, r, w, to, pull); }
+  void operator()(const DistanceMlpTerm& t) const noexcept { pull_distance_mlp(c, v, t, r, to); }
+  void operator()(const ScoreMlpTerm&) const noexcept {}
+  void operator()(const ValueRowsTerm&) const noexcept {}
+};
+
+}  // namespace
+
 void add_term(const CallView& c, const TermView& v, const HeadRow& r, RowWork& w,
               double* out) noexcept {
-  switch (v.term->kind) {
-    case TermKind::linear:
-      return add_linear(c, v, r, out);
-    case TermKind::product:
-      return add_product(c, v, r, w, out);
-    case TermKind::decay:
-      return add_decay(c, v, r, out);
-    case TermKind::gates:
-      return add_gates(c, v, r, w, out);
-    case TermKind::distance_mlp:
-      return add_distance_mlp(c, v, r, out);
-    case TermKind::score_mlp:   // of all heads
-    case TermKind::value_rows:  // of the output
-      return;
-  }
+  std::visit(AddTerm{c, v, r, w, out}, *v.term);
 }
 
 void pull_term(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, const TermPull& to,
                Pull& pull) noexcept {
-  switch (v.term->kind) {
-    case TermKind::linear:
-      return pull_linear(c, v, r, to);
-    case TermKind::product:
-      return pull_product(c, v, r, w, to, pull);
-    case TermKind::decay:
-      return pull_decay(c, v, r, to, pull);
-    case TermKind::gates:
-      return pull_gates(c, v, r, w, to, pull);
-    case TermKind::distance_mlp:
-      return pull_distance_mlp(c, v, r, to);
-    case TermKind::score_mlp:
-    case TermKind::value_rows:
-      return;
-  }
+  std::visit(PullTerm{c, v, r, w, to, pull}, *v.term);
 }
 
 }  // namespace posenc::v0::detail

@@ -25,12 +25,12 @@ struct ProductRow {
         x(query_side(c, v, r)),
         y(key_side(c, v, r)),
         channels(v.table.channels),
-        scale(v.term->scale),
+        scale(v.scale),
         runs(r.runs) {
     if (v.table.given()) table = v.table.x.data() + v.table.at(r.b, r.h, c.H);
     levels = x != nullptr && v.table.rows <= 2 * keys_in(r.runs);
   }
-  // fn(key, row of the table) of the pairs that are not void.
+  // fn(key, row of the table) of the pairs whose row is not negative.
   template <class F>
   void each_pair(const F& fn) const {
     each_key(runs, [&](Index j) {

@@ -103,7 +103,7 @@ void add_score_mlp(const CallView& c, const TermView& v, RowWork& w) noexcept {
         for (Index u = 0; u < n.m.units; ++u)
           sum += n.m.out[n.out_at(r.h, u, x)] * n.m.act(w.hidden[n.unit(u, at)]);
       });
-      r.plain[j] += v.term->scale * sum;
+      r.plain[j] += v.scale * sum;
     });
   });
 }
@@ -113,7 +113,7 @@ void pull_score_mlp(const CallView& c, const TermView& v, RowWork& w, const Term
   const NetRow n(c, v, w);
   fill_units(n, w.hidden);
   std::fill(w.d_hidden.begin(), w.d_hidden.end(), 0.0);
-  each_head(w, [&](HeadRow& r) { pull_outputs(n, r, v.term->scale, w, to); });
+  each_head(w, [&](HeadRow& r) { pull_outputs(n, r, v.scale, w, to); });
   for (Index u = 0; u < n.m.units; ++u)
     for (Index s = 0; s < n.count; ++s) {
       const double d = w.d_hidden[n.unit(u, s)];

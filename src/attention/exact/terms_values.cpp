@@ -11,7 +11,7 @@ void add_value_rows(const CallView& c, const TermView& v, const HeadRow& r, RowW
   const double* table = v.table.x.data() + v.table.at(r.b, r.h, c.H);
   each_key(runs, [&](Index j) {
     const Index row = rows == nullptr ? 0 : rows[j];
-    if (row >= 0) add_scaled(out, v.term->scale * r.mixed[j], table + row * c.V, c.V);
+    if (row >= 0) add_scaled(out, v.scale * r.mixed[j], table + row * c.V, c.V);
   });
 }
 
@@ -25,9 +25,9 @@ void pull_value_rows(const CallView& c, const TermView& v, HeadRow& r, RowWork& 
     const Index row = rows == nullptr ? 0 : rows[j];
     if (row < 0) return;
     const double* t = v.table.x.data() + at + row * c.V;
-    r.d_mixed[j] += v.term->scale * dot(r.d_out, t, c.V);
+    r.d_mixed[j] += v.scale * dot(r.d_out, t, c.V);
     if (to.table != nullptr)
-      add_scaled(to.table + at + row * c.V, v.term->scale * r.mixed[j], r.d_out, c.V);
+      add_scaled(to.table + at + row * c.V, v.scale * r.mixed[j], r.d_out, c.V);
   });
 }
 

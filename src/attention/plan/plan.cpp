@@ -157,8 +157,9 @@ std::vector<Input> AttentionPlan::inputs() const {
 
 bool AttentionPlan::reads_content() const {
   const auto reads = [](const Term& t) {
-    return t.query.content || t.key.content || t.kind == TermKind::gates ||
-           t.kind == TermKind::score_mlp || t.kind == TermKind::value_rows;
+    const TermArrays arrays = term_arrays(t);
+    return arrays.query.content || arrays.key.content || std::holds_alternative<GatesTerm>(t) ||
+           std::holds_alternative<ScoreMlpTerm>(t) || std::holds_alternative<ValueRowsTerm>(t);
   };
   return std::any_of(state_->parts.begin(), state_->parts.end(), [&](const SchemePart& part) {
     return std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), reads) ||

@@ -63,13 +63,16 @@ void check_fit(const SchemePart& part, std::span<const Term> terms, const Attent
                Index{p->axes});
   };
   for (const Term& t : terms) {
-    if (t.kind == TermKind::linear || t.kind == TermKind::distance_mlp) check_axis(t.axis);
-    for (const IndexLine& line : t.lines)
-      if (line.row != nullptr) check_axis(line.axis);
-    if (t.table.rank == 4 && t.table.shape[0] != 1 && t.table.shape[0] != batch)
+    if (const auto* linear = std::get_if<LinearTerm>(&t)) check_axis(linear->axis);
+    if (const auto* mlp = std::get_if<DistanceMlpTerm>(&t)) check_axis(mlp->axis);
+    if (const PickedRows* rows = picked_rows(t))
+      for (const IndexLine& line : rows->lines)
+        if (line.row != nullptr) check_axis(line.axis);
+    const ConstTensorView table = term_arrays(t).table;
+    if (table.rank == 4 && table.shape[0] != 1 && table.shape[0] != batch)
       refuse(kPlan,
              "q must have the batch that " + std::string(part.scheme.card().name) +
-                 " has numbers for, " + std::to_string(t.table.shape[0]),
+                 " has numbers for, " + std::to_string(table.shape[0]),
              batch);
   }
 }
@@ -139,9 +142,11 @@ void PlanCall::check_distances(const PlanState& s) const {
   const auto by_distance = [](const SchemePart& part) {
     return part.lowered.has_gaps ||
            std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
-             return std::any_of(t.lines.begin(), t.lines.end(), [](const IndexLine& l) {
-               return l.row != nullptr && l.edges == nullptr;
-             });
+             const PickedRows* rows = picked_rows(t);
+             return rows != nullptr &&
+                    std::any_of(rows->lines.begin(), rows->lines.end(), [](const IndexLine& l) {
+                      return l.row != nullptr && l.edges == nullptr;
+                    });
            });
   };
   if (std::none_of(s.parts.begin(), s.parts.end(), by_distance)) return;
@@ -258,7 +263,7 @@ void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& te
     for (std::size_t p = 0; p < s.parts.size(); ++p) {
       parts[p].place.resize(terms[p].size());
       for (std::size_t n = 0; n < terms[p].size(); ++n) {
-        if ((terms[p][n].kind == TermKind::score_mlp) != last) continue;
+        if (std::holds_alternative<ScoreMlpTerm>(terms[p][n]) != last) continue;
         parts[p].place[n] = terms_.size();
         terms_.push_back(terms[p][n]);
       }

@@ -176,7 +176,8 @@ Heads PlanGradients::like(const ConstHeads& h) {
   return heads(zeros(shape), HeadsLayout::bthd);
 }
 
-TermGradient PlanGradients::of_term(const Term& t) {
+TermGradient PlanGradients::of_term(const Term& term) {
+  const TermArrays t = term_arrays(term);
   TermGradient g;
   g.table = like(t.table);
   g.query = like(t.query.given);
