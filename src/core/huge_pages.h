@@ -43,4 +43,23 @@ struct HugePages {
 // Numbers of an engine, of which there may be many.
 using Numbers = std::vector<double, HugePages<double>>;
 
+// The same without values: resize writes nothing, so that pages which nobody writes cost nothing.
+template <class T>
+struct UnwrittenPages : HugePages<T> {
+  UnwrittenPages() = default;
+  template <class U>
+  UnwrittenPages(const UnwrittenPages<U>&) noexcept {}
+  template <class U>
+  struct rebind {
+    using other = UnwrittenPages<U>;
+  };
+  template <class U>
+  void construct(U*) noexcept {}
+  template <class U, class X>
+  void construct(U* p, const X& x) noexcept {
+    ::new (static_cast<void*>(p)) U(x);
+  }
+};
+using DoubleBuffer = std::vector<double, UnwrittenPages<double>>;
+
 }  // namespace posenc::v0::detail

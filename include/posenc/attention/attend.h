@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by the definition of attention.h, on the CPU: arithmetic in double, a few rows at a time.
-// Beside the inputs in double it needs memory for 8 or 16 rows of keys a thread, never for all pairs.
+// Memory: copies in double of q and of the keys and values that some query may see, none of keys and
+// values for a few queries (decoding), and for each thread arrays by key of 8 or 16 query rows, never
+// of all pairs. docs/attention.md, "Cost", has the table.
 // Outputs must not overlap what a call reads, each other or themselves; two gradients may be the very
 // same view, and then get the sum.
 #pragma once

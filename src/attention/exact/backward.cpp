@@ -27,8 +27,8 @@ void pull_values(const CallView& c, const ConstHeads& d_out, RowWork& w, Pull& p
   });
   const auto runs_of = [&](const HeadRow& r) { return value_runs(c, w, r); };
   each_block(c, w, [&](RowBlock rows, Index slab) {
-    block_dots(c.lanes, rows, &HeadRow::d_mixed, &HeadRow::d_out,
-               c.v_tiles.data() + slab * tiles_size(c.Tk, c.V), c.V, runs_of);
+    block_dots(rows, &HeadRow::d_mixed, &HeadRow::d_out, dots_of_tiles(c, c.v_tiles, slab, c.V),
+               runs_of);
     block_add_outer(c.lanes, rows, pull.v + slab * c.Tk * c.V, &HeadRow::mixed, &HeadRow::d_out,
                     c.V, runs_of);
   });
@@ -119,8 +119,8 @@ void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
   };
   each_block(c, w, [&](RowBlock rows, Index slab) {
     const Index at = slab * c.Tk * c.D;
-    block_add_weighted(c.lanes, rows, &HeadRow::d_query, &HeadRow::d_content, c.k.data() + at, c.D,
-                       runs_of);
+    block_add_weighted(rows, &HeadRow::d_query, &HeadRow::d_content,
+                       WeightedRows{c.lanes, c.k.data() + at, c.D}, runs_of);
     block_add_outer(c.lanes, rows, pull.k + at, &HeadRow::d_content, &HeadRow::query, c.D, runs_of);
   });
   if (c.regions.empty()) return;

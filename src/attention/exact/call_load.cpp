@@ -33,14 +33,15 @@ DenseFactor dense_factor(const Factor& factor, bool tiles) {
   DenseFactor f;
   f.content = factor.content;
   if (h.data == nullptr) return f;
-  f.x = by_heads(h);
+  f.x = load_by_heads(h, inline_executor());
   f.batch = h.batch, f.groups = h.heads;
   f.tokens = h.tokens, f.channels = h.dim;
   if (!tiles || h.tokens == 1) return f;
+  const VectorSource source(h);
   const Index size = tiles_size(h.tokens, h.dim), slabs = h.batch * h.heads;
   f.tiles.resize(static_cast<std::size_t>(size * slabs));
   for (Index s = 0; s < slabs; ++s)
-    make_tiles(f.x.data() + s * h.tokens * h.dim, h.tokens, h.dim, f.tiles.data() + s * size);
+    source.load_tiles(s / h.heads, s % h.heads, {0, h.tokens}, f.tiles.data() + s * size);
   return f;
 }
 
@@ -134,51 +135,6 @@ void make_band(const CallView& c, TermView& view) {
 }
 
 }  // namespace
-
-Numbers by_heads(const ConstHeads& h) {
-  Numbers x;
-  const Index n = h.batch * h.heads * h.tokens * h.dim;
-  x.reserve(static_cast<std::size_t>(n));
-  for (Index b = 0; n > 0 && b < h.batch; ++b)
-    for (Index g = 0; g < h.heads; ++g)
-      for (Index t = 0; t < h.tokens; ++t) {
-        const Index at = b * h.batch_stride + g * h.head_stride + t * h.token_stride;
-        if (h.dtype == DType::f64 && h.dim_stride == 1) {
-          const double* from = static_cast<const double*>(h.data) + at;
-          x.insert(x.end(), from, from + h.dim);
-          continue;
-        }
-        for (Index d = 0; d < h.dim; ++d)
-          x.push_back(float_element(h.data, h.dtype, at + d * h.dim_stride));
-      }
-  return x;
-}
-
-void load_keys(CallView& c) {
-  const AttentionArgs& a = c.args;
-  if (a.block_table.empty()) {
-    c.k = by_heads(a.k);
-    c.v = by_heads(a.v);
-    return;
-  }
-  // Slots behind the last key of a row stay 0: their pages are not read.
-  c.k.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.D), 0.0);
-  c.v.assign(static_cast<std::size_t>(c.R * c.G * c.Tk * c.V), 0.0);
-  const auto copy = [&](const ConstHeads& from, Index r, Index j, Numbers& to) {
-    const Index page = read_index(a.block_table, r, j / a.k.tokens);
-    for (Index g = 0; g < c.G; ++g)
-      for (Index d = 0; d < from.dim; ++d)
-        to[static_cast<std::size_t>(((r * c.G + g) * c.Tk + j) * from.dim + d)] =
-            float_element(from.data, from.dtype,
-                          page * from.batch_stride + j % a.k.tokens * from.token_stride +
-                              g * from.head_stride + d * from.dim_stride);
-  };
-  for (Index r = 0; r < c.R; ++r)
-    for (Index j = 0, n = read_index(a.mask.key_length, r); j < n; ++j) {
-      copy(a.k, r, j, c.k);
-      copy(a.v, r, j, c.v);
-    }
-}
 
 TermView view_of(const CallView& c, const Term& term) {
   const TermArrays t = term_arrays(term);

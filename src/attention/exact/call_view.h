@@ -5,6 +5,7 @@
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
+#include "attention/exact/load_vectors.h"
 #include "kernels/attention/exact_rows.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
@@ -30,7 +31,7 @@ struct DenseTable : DenseSlabs {
 
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
 struct DenseFactor : DenseSlabs {
-  Numbers x, tiles;
+  DoubleBuffer x, tiles;
   bool content = false;  // the call's own q or k in place of x
   Index tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
@@ -65,7 +66,7 @@ struct TermView {
 };
 
 struct RegionView {
-  Numbers q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
+  DoubleBuffer q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
   Index groups = 1;
 };
 
@@ -73,22 +74,32 @@ struct CallView : ReadyCall {
   CallView(const AttentionArgs&, bool backward, const Executor&);
 
   const ExactRowKernels& lanes = exact_row_kernels(active_isa());
-  Numbers q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
-  Numbers k_tiles, v_tiles;                 // v_tiles: backward
-  std::vector<Numbers> q_before, k_before;  // of each stage: backward
+  // Of q, k and v as prepared. Keys that no query may see are not written.
+  DoubleBuffer q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
+  DoubleBuffer k_tiles, v_tiles;                 // v_tiles: backward
+  std::vector<DoubleBuffer> q_before, k_before;  // of each stage: backward
+  // Where `streams`, k, v and their tiles are empty: rows of scores read the sources.
+  VectorSource key_source, value_source;
+  bool streams = false;
+  std::vector<std::uint8_t> seen;  // [R, tiles]: some query may see a key of the tile
   std::vector<TermView> terms;
   std::vector<RegionView> regions;
   Numbers mix_before, mix_after;  // [H, H]
 
+  bool is_seen(Index r, Index tile) const noexcept {
+    return seen[static_cast<std::size_t>(r * (whole_tiles(Tk) / kTile) + tile)] != 0;
+  }
+  std::vector<Run> seen_runs(Index r) const;
+  // Keys of a row that are in memory: pages beyond key_length are not.
+  Index key_end(Index r) const noexcept {
+    return args.block_table.empty() ? Tk : read_index(args.mask.key_length, r);
+  }
   const double* query_row(Index b, Index h, Index i) const noexcept {
     return q.data() + ((b * H + h) * Tq + i) * D;
   }
 };
 
 // call_load.cpp: dense copies.
-// x [.., tokens, heads, dim] -> [batch, heads, tokens, dim].
-Numbers by_heads(const ConstHeads&);
-void load_keys(CallView&);
 TermView view_of(const CallView&, const Term&);
 // stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
 void run_stages(CallView&, bool backward, const Executor&);

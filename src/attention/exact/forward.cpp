@@ -39,9 +39,13 @@ namespace {
 void fill_outputs(const CallView& c, RowWork& w) noexcept {
   each_block(c, w, [&](RowBlock rows, Index slab) {
     for (HeadRow& r : rows) std::fill(r.out, r.out + c.V, 0.0);
-    block_add_weighted(c.lanes, rows, &HeadRow::out, &HeadRow::mixed,
-                       c.v.data() + slab * c.Tk * c.V, c.V,
-                       [&](const HeadRow& r) { return value_runs(c, w, r); });
+    const auto runs_of = [&](const HeadRow& r) { return value_runs(c, w, r); };
+    if (c.streams)
+      block_add_weighted(rows, &HeadRow::out, &HeadRow::mixed,
+                         StreamedValues{c, slab, w.streamed.data()}, runs_of);
+    else
+      block_add_weighted(rows, &HeadRow::out, &HeadRow::mixed,
+                         WeightedRows{c.lanes, c.v.data() + slab * c.Tk * c.V, c.V}, runs_of);
   });
 }
 

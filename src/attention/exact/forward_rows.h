@@ -25,11 +25,21 @@ void each_piece(const Executor& executor, Index count, Index most, const F& piec
   if (is_cancelled(executor)) throw Cancelled("attention");
 }
 
+// Several blocks of rows; fewer where there are few for each task, but no fewer than those that
+// share their keys in a block.
+inline Index rows_of_piece(const CallView& c, Index tasks) noexcept {
+  const Index at_once = rows_at_once(c);
+  const Index together = c.all_heads ? 1 : std::min(at_once, std::max<Index>(1, c.H / c.G * c.Tq));
+  const Index share = block_count(row_count(c), 4 * tasks);
+  return block_count(std::clamp(share, together, 8 * at_once), together) * together;
+}
+
 // done(work) with every row filled, on any thread.
 template <class F>
 void each_row_of(const CallView& c, const Executor& executor, RowsFor what, const F& done) {
   const Index rows = row_count(c), most = most_tasks(c), at_once = rows_at_once(c);
-  const Index each = 8 * at_once, count = block_count(rows, each);
+  const Index each = rows_of_piece(c, task_count(executor, rows, most));
+  const Index count = block_count(rows, each);
   std::vector<RowWork> works = row_works(c, what, task_count(executor, count, most));
   each_piece(executor, count, most, [&](Index n, Index task) noexcept {
     RowWork& w = works[static_cast<std::size_t>(task)];

@@ -7,7 +7,7 @@ namespace posenc::inline v0::detail {
 namespace {
 
 void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
-  const auto size = [](const Numbers& x) { return static_cast<Index>(x.size()); };
+  const auto size = [](const auto& x) { return static_cast<Index>(x.size()); };
   const bool band = std::holds_alternative<ProductTerm>(*v.term) && !v.values.empty();
   s.table.want(!g.table.empty() && !band, size(v.table.x));
   s.band.want(!g.table.empty() && band, size(v.values));
@@ -90,8 +90,8 @@ GradientSums::GradientSums(const CallView& c, const AttentionGradients& g)
     : q(c.args.prepare.empty() ? 0 : c.q.size()),
       region_k(c.regions.size()),
       terms(c.terms.size()),
-      k_size_(static_cast<Index>(c.k.size())),
-      v_size_(static_cast<Index>(c.v.size())) {
+      k_size_(c.R * c.G * c.Tk * c.D),
+      v_size_(c.R * c.G * c.Tk * c.V) {
   for (std::size_t n = 0; n < c.regions.size(); ++n) {
     const bool wanted_k = !g.regions.empty() && g.regions[n].k.data != nullptr;
     region_q.emplace_back(c.regions[n].q.size());

@@ -17,7 +17,7 @@ Parts::Parts(const CallView& c, const AttentionGradients& g, Index shared) {
   repeats = c.B / batches;
   rows_of_group = row_count(c) / (c.B * groups);
   if (wholes < kWantedParts && bias.empty()) {
-    const Index k_and_v = std::max<Index>(1, static_cast<Index>(c.k.size() + c.v.size()));
+    const Index k_and_v = std::max<Index>(1, c.R * c.G * c.Tk * (c.D + c.V));
     cuts = std::min({(kWantedParts + wholes - 1) / wholes, rows_of_group / kRowsOfCut,
                      std::max<Index>(4, 1 + kCutDoubles / k_and_v)});
     cuts = std::max<Index>(1, cuts);

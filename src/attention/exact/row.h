@@ -46,9 +46,11 @@ struct RowWork {
   std::vector<double> gate_level, d_gate_level;  // by row of a table that is read with a spread
   std::vector<double> hidden, d_hidden;          // [units, Tk] of score_mlp
   std::vector<std::uint8_t> flags;
+  // Keys or values of a few tokens, where the call streams them.
+  DoubleBuffer streamed;
 
  private:
-  Numbers memory_;
+  DoubleBuffer memory_;
 };
 
 // Runs fn(row) for each row in use.
@@ -63,8 +65,10 @@ inline Index row_count(const CallView& c) {
   return c.B * (c.all_heads ? 1 : c.H) * c.Tq;
 }
 // Eight, and more where channels are many: then keys and values are read from far for each block.
+// Streamed keys are converted once for all rows that share them.
 inline Index rows_at_once(const CallView& c) {
   if (c.all_heads) return 1;
+  if (c.streams) return std::max<Index>(1, c.H / c.G * c.Tq);
   return std::max(c.D, c.V) > 64 ? kBlockRows : kBlockRows / 2;
 }
 // Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.

@@ -66,17 +66,54 @@ void each_segment(RowBlock rows, const RunsOf& runs_of, const F& fn) {
 
 using RowArray = double* HeadRow::*;
 
+// Keys or values that are converted at a time: they stay in the first cache.
+inline Index streamed_keys(Index channels) {
+  return std::max(kTile, 4096 / std::max<Index>(1, channels) / kTile * kTile);
+}
+// fn(some) for pieces of a run.
+template <class F>
+void each_piece_of(Run run, Index channels, const F& fn) {
+  for (const Index size = streamed_keys(channels); run.begin < run.end; run.begin += size)
+    fn(Run{run.begin, std::min(run.end, run.begin + size)});
+}
+
+// y = x . key of a run of whole tiles, from tiles at hand or from the keys of the call.
+struct TileDots {
+  const ExactRowKernels& lanes;
+  const double* tiles;
+  Index channels;
+  void operator()(double* const* y, const double* const* x, Index rows, Run run) const noexcept {
+    lanes.dots(y, x, rows, tiles, channels, run);
+  }
+};
+inline TileDots dots_of_tiles(const CallView& c, const DoubleBuffer& tiles, Index slab,
+                              Index channels) {
+  return {c.lanes, tiles.data() + slab * tiles_size(c.Tk, channels), channels};
+}
+struct StreamedDots {
+  const CallView& c;
+  Index slab;
+  double* memory;
+  void operator()(double* const* y, const double* const* x, Index rows, Run run) const noexcept {
+    const Index r = slab / c.G, last = c.key_end(r);
+    double* to[kBlockRows];
+    each_piece_of(run, c.D, [&](Run some) {
+      for (Index n = 0; n < rows; ++n) to[n] = y[n] + some.begin;
+      c.key_source.load_tiles(r, slab % c.G, {some.begin, std::min(some.end, last)}, memory);
+      c.lanes.dots(to, x, rows, memory, c.D, {0, some.end - some.begin});
+    });
+  }
+};
+
 // y = x . key for all keys of the tiles that any row sees: of the others whatever comes out.
-template <class RunsOf>
-void block_dots(const ExactRowKernels& lanes, RowBlock rows, RowArray y, RowArray x,
-                const double* tiles, Index channels, const RunsOf& runs_of) {
+template <class Dots, class RunsOf>
+void block_dots(RowBlock rows, RowArray y, RowArray x, const Dots& dots, const RunsOf& runs_of) {
   double* to[kBlockRows];
   const double* from[kBlockRows];
   for (std::size_t r = 0; r < rows.size(); ++r) to[r] = rows[r].*y, from[r] = rows[r].*x;
   Run some{0, 0};
   const auto flush = [&] {
-    if (some.begin < some.end)
-      lanes.dots(to, from, static_cast<Index>(rows.size()), tiles, channels, some);
+    if (some.begin < some.end) dots(to, from, static_cast<Index>(rows.size()), some);
   };
   each_segment(rows, runs_of, [&](Run keys, const auto&, Index) {
     const Index begin = std::max(some.end, keys.begin / kTile * kTile);
@@ -90,16 +127,41 @@ void block_dots(const ExactRowKernels& lanes, RowBlock rows, RowArray y, RowArra
   flush();
 }
 
+// y += sum over a run of weight[j] x_j, of rows at hand or of the values of the call.
+struct WeightedRows {
+  const ExactRowKernels& lanes;
+  const double* x;
+  Index channels;
+  void operator()(double* const* y, const double* const* weight, Index rows,
+                  Run run) const noexcept {
+    lanes.add_weighted(y, weight, rows, x, channels, run);
+  }
+};
+struct StreamedValues {
+  const CallView& c;
+  Index slab;
+  double* memory;
+  void operator()(double* const* y, const double* const* weight, Index rows,
+                  Run run) const noexcept {
+    const double* by[kBlockRows];
+    each_piece_of(run, c.V, [&](Run some) {
+      for (Index n = 0; n < rows; ++n) by[n] = weight[n] + some.begin;
+      c.value_source.load_rows(slab / c.G, slab % c.G, some, memory);
+      c.lanes.add_weighted(y, by, rows, memory, c.V, {0, some.end - some.begin});
+    });
+  }
+};
+
 // y += sum over the keys of weight[j] x_j.
-template <class RunsOf>
-void block_add_weighted(const ExactRowKernels& lanes, RowBlock rows, RowArray y, RowArray weight,
-                        const double* x, Index channels, const RunsOf& runs_of) {
+template <class Add, class RunsOf>
+void block_add_weighted(RowBlock rows, RowArray y, RowArray weight, const Add& add,
+                        const RunsOf& runs_of) {
   each_segment(rows, runs_of, [&](Run keys, const auto& seen, Index count) {
     double* to[kBlockRows];
     const double* by[kBlockRows];
     for (std::size_t n = 0; n < static_cast<std::size_t>(count); ++n)
       to[n] = rows[seen[n]].*y, by[n] = rows[seen[n]].*weight;
-    lanes.add_weighted(to, by, count, x, channels, keys);
+    add(to, by, count, keys);
   });
 }
 

@@ -2,10 +2,11 @@
 // Content, terms, cap, network, mix and bias of one row.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "attention/exact/row_blocks.h"
 #include "core/element.h"
+#include "core/memory_limit.h"
+#include "core/workspace.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -70,9 +71,15 @@ void fill_regions(const CallView& c, HeadRow& r) noexcept {
 
 void fill_content(const CallView& c, RowWork& w) noexcept {
   each_block(c, w, [&](RowBlock rows, Index slab) {
-    block_dots(c.lanes, rows, &HeadRow::raw, &HeadRow::query,
-               c.k_tiles.data() + slab * tiles_size(c.Tk, c.D), c.D,
-               [&](const HeadRow& r) { return Runs(c.regions.empty() ? r.runs : r.content_runs); });
+    const auto runs_of = [&](const HeadRow& r) {
+      return Runs(c.regions.empty() ? r.runs : r.content_runs);
+    };
+    if (c.streams)
+      block_dots(rows, &HeadRow::raw, &HeadRow::query, StreamedDots{c, slab, w.streamed.data()},
+                 runs_of);
+    else
+      block_dots(rows, &HeadRow::raw, &HeadRow::query, dots_of_tiles(c, c.k_tiles, slab, c.D),
+                 runs_of);
   });
   const bool cap_here = c.args.softcap != 0 && !c.args.softcap_after_terms;
   each_head(w, [&](HeadRow& r) {
@@ -136,43 +143,54 @@ void join_runs(RowWork& w) noexcept {
 }  // namespace
 
 // Arrays that nobody reads after the next one is made are that one: of softmax without caps and
-// mixes a row is one array of scores and weights, one of terms and one of gradients.
-RowWork::RowWork(const CallView& c, RowsFor what) {
-  const auto n = static_cast<std::size_t>(c.Tk);
+// mixes a row is one array of scores and weights, one of terms and one of gradients. They are not
+// written before a row fills them.
+void take_arrays(const CallView& c, RowsFor what, HeadRow& r, Arena& arena) {
   const Index size = whole_tiles(c.Tk);
   const bool lean = what != RowsFor::scores && !c.all_heads && c.args.softcap == 0;
   const bool softmax = c.args.normalisation == Normalisation::softmax, merged = lean && softmax;
+  const auto take = [&arena](Index doubles) { return arena.take<double>(doubles); };
+  r.query = take(c.D), r.out = take(c.V), r.raw = take(size);
+  if (!lean) r.content = take(size);
+  if (!lean || !c.terms.empty()) r.terms = take(size);
+  r.plain = lean && c.args.head_scale.empty() ? r.raw : take(size);
+  r.scores = c.mix_before.empty() ? r.plain : take(size);
+  r.p = merged ? r.scores : take(size);
+  r.mixed = c.mix_after.empty() ? r.p : take(size);
+  if (what != RowsFor::gradients) return;
+  r.d_query = take(c.D), r.d_out = take(c.V), r.d_mixed = take(size);
+  r.d_p = c.mix_after.empty() ? r.d_mixed : take(size);
+  r.d_scores = merged ? r.d_p : take(size);
+  r.d_plain = c.mix_before.empty() ? r.d_scores : take(size);
+  r.d_content = lean ? r.d_plain : take(size);
+  r.d_terms = lean ? r.d_plain : take(size);
+}
+
+RowWork::RowWork(const CallView& c, RowsFor what) {
+  const auto n = static_cast<std::size_t>(c.Tk);
   heads.resize(static_cast<std::size_t>(
       c.all_heads ? c.H : std::min(rows_at_once(c), std::max<Index>(1, row_count(c)))));
+  Arena one;
+  take_arrays(c, what, heads[0], one);
   // Rows lie nine cache lines beside whole pages: in the first cache they do not push each other out.
-  constexpr Index kPage = 512, kBeside = 72;
-  const Index each = (13 * size + 2 * c.D + 2 * c.V + kPage - 1) / kPage * kPage + kBeside;
-  memory_.resize(heads.size() * static_cast<std::size_t>(each));
-  double* at = memory_.data();
-  const auto take = [&at](Index doubles) { return std::exchange(at, at + doubles); };
+  constexpr std::size_t kPage = 4096, kBeside = 576;
+  const std::size_t each = (one.bytes() + kPage - 1) / kPage * kPage + kBeside;
+  check_memory("attention", "rows of scores in double", heads.size() * each);
+  memory_.resize(heads.size() * each / sizeof(double));
   for (HeadRow& r : heads) {
-    at = memory_.data() + (&r - heads.data()) * each;
+    Arena arena(std::as_writable_bytes(std::span(memory_))
+                    .subspan(static_cast<std::size_t>(&r - heads.data()) * each, each));
+    take_arrays(c, what, r, arena);
     r.runs.reserve(n / 2 + 2);
     if (!c.regions.empty()) r.content_runs.reserve(n + 1), r.region.resize(n);
     if (c.by_order) r.ordered.reserve(n);
-    r.query = take(c.D), r.out = take(c.V), r.raw = take(size);
-    if (!lean) r.content = take(size);
-    if (!lean || !c.terms.empty()) r.terms = take(size);
-    r.plain = lean && c.args.head_scale.empty() ? r.raw : take(size);
-    r.scores = c.mix_before.empty() ? r.plain : take(size);
-    r.p = merged ? r.scores : take(size);
-    r.mixed = c.mix_after.empty() ? r.p : take(size);
-    if (what != RowsFor::gradients) continue;
-    r.d_query = take(c.D), r.d_out = take(c.V), r.d_mixed = take(size);
-    r.d_p = c.mix_after.empty() ? r.d_mixed : take(size);
-    r.d_scores = merged ? r.d_p : take(size);
-    r.d_plain = c.mix_before.empty() ? r.d_scores : take(size);
-    r.d_content = lean ? r.d_plain : take(size);
-    r.d_terms = lean ? r.d_plain : take(size);
   }
   read_runs.reserve(n / 2 + 2);
-  rows.resize(n), flags.resize(n);
-  levels.resize(2 * n + 1);
+  if (c.streams)
+    streamed.resize(
+        static_cast<std::size_t>(std::max(streamed_keys(c.D) * c.D, streamed_keys(c.V) * c.V)));
+  flags.resize(n);
+  if (!c.terms.empty()) rows.resize(n), levels.resize(2 * n + 1);
   for (const TermView& t : c.terms) {
     if (const auto* gates = std::get_if<GatesTerm>(t.term)) {
       for (std::vector<double>* x : {&gate, &gate_slope, &gate_sum}) x->resize(n);

@@ -5,6 +5,7 @@
 #include "attention/call/check_parts.h"
 #include "attention/exact/call_view.h"
 #include "attention/exact/gradient_sums.h"
+#include "attention/exact/load_keys.h"
 #include "core/element.h"
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
@@ -21,82 +22,151 @@ struct StageShape {
 
 // Entry [g, 0..] of an array [G, dim] as the head reads it.
 Index array_group(const ConstTensorView& array, Index head, Index heads) noexcept {
-  return array.empty() ? 0 : head / (heads / array.shape[0]);
+  return array.empty() ? 0 : Grouping{heads, array.shape[0]}.of(head);
 }
 
 double sum_of_squares(const double* x, Index n) noexcept {
   return dot(x, x, n);
 }
 
-void run_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape, Numbers& x) {
-  const auto n = static_cast<double>(shape.dim);
-  for (Index vector = 0; vector < shape.vectors(); ++vector) {
-    double* y = x.data() + vector * shape.dim;
-    const Index g = array_group(array, shape.head(vector), shape.heads);
+// Vectors [begin, end) of one group of heads, one after the other.
+void run_stage(const Stage& s, const ConstTensorView& array, Index group, Index begin, Index end,
+               Index dim, double* x) noexcept {
+  const auto n = static_cast<double>(dim);
+  for (Index vector = begin; vector < end; ++vector) {
+    double* y = x + vector * dim;
     double r = 1;
-    if (s.kind == StageKind::l2)
-      r = 1 / std::max(std::sqrt(sum_of_squares(y, shape.dim)), s.epsilon);
-    if (s.kind == StageKind::rms) r = 1 / std::sqrt(sum_of_squares(y, shape.dim) / n + s.epsilon);
-    for (Index c = 0; c < shape.dim; ++c) {
+    if (s.kind == StageKind::l2) r = 1 / std::max(std::sqrt(sum_of_squares(y, dim)), s.epsilon);
+    if (s.kind == StageKind::rms) r = 1 / std::sqrt(sum_of_squares(y, dim) / n + s.epsilon);
+    for (Index c = 0; c < dim; ++c) {
       y[c] *= r;
       if (array.empty()) continue;
       if (s.kind == StageKind::add)
-        y[c] += read_number(array, g, c);
+        y[c] += read_number(array, group, c);
       else
-        y[c] *= read_number(array, g, c);
+        y[c] *= read_number(array, group, c);
     }
   }
 }
 
 // y = w r x with r = 1 / norm(x): d x = r w d - r^3 (x . w d) x / n (rms: n channels; l2: n = 1,
 // and none of it where epsilon is the norm), d w += d r x. add: d bias += d.
+double norm_factor(const Stage& s, const double* x, Index dim) noexcept {
+  if (s.kind == StageKind::add) return 1;
+  const double squares = sum_of_squares(x, dim);
+  if (s.kind == StageKind::rms)
+    return 1 / std::sqrt(squares / static_cast<double>(dim) + s.epsilon);
+  return 1 / std::max(std::sqrt(squares), s.epsilon);
+}
 void pull_vector(const Stage& s, const ConstTensorView& array, Index g, const double* x, double* d,
-                 Index dim, double* d_array) {
-  if (d_array != nullptr) d_array += g * dim;
-  if (s.kind == StageKind::add) {
-    if (d_array != nullptr) add_scaled(d_array, 1, d, dim);
-    return;
-  }
+                 Index dim) noexcept {
+  if (s.kind == StageKind::add) return;
   const bool rms = s.kind == StageKind::rms;
-  const double squares = sum_of_squares(x, dim), norm = std::sqrt(squares);
+  const double r = norm_factor(s, x, dim), norm = std::sqrt(sum_of_squares(x, dim));
   const double n = rms ? static_cast<double>(dim) : 1;
-  const double r = rms ? 1 / std::sqrt(squares / n + s.epsilon) : 1 / std::max(norm, s.epsilon);
-  for (Index c = 0; c < dim; ++c) {
-    if (d_array != nullptr) d_array[c] += d[c] * x[c] * r;
-    if (!array.empty()) d[c] *= read_number(array, g, c);
-  }
+  for (Index c = 0; !array.empty() && c < dim; ++c) d[c] *= read_number(array, g, c);
   const double slope = rms || norm > s.epsilon ? r * r * r / n : 0;
   const double along = slope * dot(x, d, dim);
   for (Index c = 0; c < dim; ++c) d[c] = r * d[c] - along * x[c];
 }
 
-void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape,
-                const Numbers& before, Numbers& d, const TensorView& d_array) {
-  Numbers sums;
-  if (!d_array.empty()) sums.assign(static_cast<std::size_t>(array.count()), 0.0);
-  for (Index vector = 0; vector < shape.vectors(); ++vector) {
-    double* y = d.data() + vector * shape.dim;
-    // What nothing comes back to may hold anything.
-    if (std::all_of(y, y + shape.dim, [](double v) { return v == 0; })) continue;
-    pull_vector(s, array, array_group(array, shape.head(vector), shape.heads),
-                before.data() + vector * shape.dim, y, shape.dim,
-                sums.empty() ? nullptr : sums.data());
-  }
-  add_to(d_array, sums);
+// What nothing comes back to may hold anything.
+bool is_zero(const double* d, Index dim) noexcept {
+  return std::all_of(d, d + dim, [](double v) { return v == 0; });
 }
 
-void rotate(const RotaryPlan& plan, Numbers& x, const StageShape& s, Positions p, bool as_key,
-            RotateMode mode, const Executor& executor) {
-  if (x.empty()) return;
-  const Index axes = plan.spec().axes();
-  if (axes > p.axes)
-    refuse(kAttention,
-           "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
-  p.axes = static_cast<std::int32_t>(axes);
-  const Heads h{x.data(), s.batch,          s.tokens, s.heads,   s.dim, s.heads * s.tokens * s.dim,
-                s.dim,    s.tokens * s.dim, 1,        DType::f64};
-  plan.apply(as_key ? QK{{}, h} : QK{h, {}}, p, mode, executor);
+// d w or d bias: a sum over vectors in their order, split over the channels.
+void add_array_gradient(const Stage& s, const ConstTensorView& array, const StageShape& shape,
+                        const DoubleBuffer& before, const Numbers& d, const TensorView& to,
+                        const Executor& executor) {
+  if (to.empty()) return;
+  Numbers sums(static_cast<std::size_t>(to.count()), 0.0);
+  constexpr Index kLine = 8;
+  const Index most = static_cast<Index>(d.size()) / kValuesPerTask;
+  parallel_for(
+      executor, block_count(shape.dim, kLine), most, [&](Index from, Index to_block) noexcept {
+        const Index begin = from * kLine, count = std::min(shape.dim, to_block * kLine) - begin;
+        for (Index vector = 0; vector < shape.vectors(); ++vector) {
+          const double *y = d.data() + vector * shape.dim, *x = before.data() + vector * shape.dim;
+          if (is_zero(y, shape.dim)) continue;
+          double* sum =
+              sums.data() + array_group(array, shape.head(vector), shape.heads) * shape.dim + begin;
+          if (s.kind == StageKind::add) {
+            add_scaled(sum, 1, y + begin, count);
+            continue;
+          }
+          const double r = norm_factor(s, x, shape.dim);
+          for (Index c = 0; c < count; ++c) sum[c] += y[begin + c] * x[begin + c] * r;
+        }
+      });
+  add_to(to, sums);
 }
+
+void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape,
+                const DoubleBuffer& before, Numbers& d, const TensorView& d_array,
+                const Executor& executor) {
+  add_array_gradient(s, array, shape, before, d, d_array, executor);
+  if (s.kind == StageKind::add) return;
+  const Index most = static_cast<Index>(d.size()) / kValuesPerTask;
+  parallel_for(executor, shape.vectors(), most, [&](Index begin, Index end) noexcept {
+    for (Index vector = begin; vector < end; ++vector) {
+      double* y = d.data() + vector * shape.dim;
+      if (is_zero(y, shape.dim)) continue;
+      pull_vector(s, array, array_group(array, shape.head(vector), shape.heads),
+                  before.data() + vector * shape.dim, y, shape.dim);
+    }
+  });
+}
+
+Positions slice_positions(Positions p, Index row, Run tokens) noexcept {
+  const Index at = (p.batch == 1 ? 0 : row) * p.batch_stride + tokens.begin * p.token_stride;
+  p.data = static_cast<const std::byte*>(p.data) + at * size_of(p.type);
+  p.batch = 1, p.count = tokens.end - tokens.begin;
+  return p;
+}
+
+struct Rotation {
+  const CallView& c;
+  const RotaryPlan& plan;
+  RotateMode mode;
+  const Executor& executor;
+
+  // Tokens of all heads of one batch entry.
+  void apply(double* x, const StageShape& s, Index row, Run tokens, const Positions& p,
+             bool as_key) const {
+    const Heads h{x + (row * s.heads * s.tokens + tokens.begin) * s.dim,
+                  1,
+                  tokens.end - tokens.begin,
+                  s.heads,
+                  s.dim,
+                  s.heads * s.tokens * s.dim,
+                  s.dim,
+                  s.tokens * s.dim,
+                  1,
+                  DType::f64};
+    plan.apply(as_key ? QK{{}, h} : QK{h, {}}, slice_positions(p, row, tokens), mode, executor);
+  }
+  Positions axes_of(Positions p) const {
+    const Index axes = plan.spec().axes();
+    if (axes > p.axes)
+      refuse(kAttention,
+             "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
+    p.axes = static_cast<std::int32_t>(axes);
+    return p;
+  }
+  void queries(double* x, const StageShape& s) const {
+    if (s.vectors() == 0) return;
+    const Positions p = axes_of(c.args.query_positions);
+    for (Index b = 0; b < s.batch; ++b) apply(x, s, b, {0, s.tokens}, p, false);
+  }
+  // Those that some query may see.
+  void keys(double* x, const StageShape& s, bool as_key) const {
+    if (s.vectors() == 0) return;
+    const Positions p = axes_of(c.args.key_positions);
+    for (Index r = 0; r < s.batch; ++r)
+      for (const Run& run : c.seen_runs(r)) apply(x, s, r, run, p, as_key);
+  }
+};
 
 struct Shapes {
   explicit Shapes(const CallView& c)
@@ -104,12 +174,13 @@ struct Shapes {
   StageShape q, k, v;
 };
 
-void rotate_all(const AttentionArgs& a, const Stage& s, const Shapes& shapes, Numbers& q,
-                Numbers& k, Numbers& v, RotateMode mode, const Executor& executor) {
+void rotate_all(const CallView& c, const Stage& s, const Shapes& shapes, double* q, double* k,
+                double* v, RotateMode mode, const Executor& executor) {
   const RotaryPlan plan(*s.rotary, DType::f64);
-  rotate(plan, q, shapes.q, a.query_positions, false, mode, executor);
-  rotate(plan, k, shapes.k, a.key_positions, true, mode, executor);
-  if (s.value) rotate(plan, v, shapes.v, a.key_positions, false, mode, executor);
+  const Rotation rotation{c, plan, mode, executor};
+  rotation.queries(q, shapes.q);
+  rotation.keys(k, shapes.k, true);
+  if (s.value) rotation.keys(v, shapes.v, false);
 }
 
 // From [batch, heads, tokens, dim] into the caller's, paged ones by their pages.
@@ -130,15 +201,23 @@ void run_stages(CallView& c, bool backward, const Executor& executor) {
   const Shapes shapes(c);
   for (const Stage& s : c.args.prepare) {
     if (backward) {
-      c.q_before.push_back(s.kind == StageKind::rotate ? Numbers{} : c.q);
-      c.k_before.push_back(s.kind == StageKind::rotate ? Numbers{} : c.k);
+      c.q_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.q);
+      c.k_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.k);
     }
     if (s.kind == StageKind::rotate) {
-      rotate_all(c.args, s, shapes, c.q, c.k, c.v, RotateMode::forward, executor);
+      rotate_all(c, s, shapes, c.q.data(), c.k.data(), c.v.data(), RotateMode::forward, executor);
       continue;
     }
-    run_stage(s, s.q, shapes.q, c.q);
-    run_stage(s, s.k, shapes.k, c.k);
+    const Index most = static_cast<Index>(c.q.size()) / kValuesPerTask;
+    parallel_for(executor, c.B * c.H, most, [&](Index begin, Index end) noexcept {
+      for (Index slab = begin; slab < end; ++slab)
+        run_stage(s, s.q, array_group(s.q, slab % c.H, c.H), slab * c.Tq, (slab + 1) * c.Tq, c.D,
+                  c.q.data());
+    });
+    each_seen_keys(c, c.D, executor, [&](Index r, Index g, Run some) noexcept {
+      const Index at = (r * c.G + g) * c.Tk;
+      run_stage(s, s.k, array_group(s.k, g, c.G), at + some.begin, at + some.end, c.D, c.k.data());
+    });
   }
 }
 
@@ -148,12 +227,12 @@ void pull_stages(const CallView& c, Numbers& d_q, Numbers& d_k, Numbers& d_v,
   for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
     const Stage& s = c.args.prepare[n];
     if (s.kind == StageKind::rotate) {  // the transpose of a rotation, its gain kept
-      rotate_all(c.args, s, shapes, d_q, d_k, d_v, RotateMode::gradient, executor);
+      rotate_all(c, s, shapes, d_q.data(), d_k.data(), d_v.data(), RotateMode::gradient, executor);
       continue;
     }
     const StageGradient to = g.prepare.empty() ? StageGradient{} : g.prepare[n];
-    pull_stage(s, s.q, shapes.q, c.q_before[n], d_q, to.q);
-    pull_stage(s, s.k, shapes.k, c.k_before[n], d_k, to.k);
+    pull_stage(s, s.q, shapes.q, c.q_before[n], d_q, to.q, executor);
+    pull_stage(s, s.k, shapes.k, c.k_before[n], d_k, to.k, executor);
   }
   add_to(g.q, d_q);
   add_keys(c, g.k, d_k);

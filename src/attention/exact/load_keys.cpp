@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/exact/load_keys.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/extent.h"
+#include "core/memory_limit.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// The copies that a call makes of q, k and v: rows of k where they are read, and tiles of it; rows
+// of v, and tiles of it in a backward pass.
+void check_copies(const CallView& c, bool backward) {
+  Index bytes = 0;
+  for (const Index n :
+       {saturated_product({c.B, c.H, c.Tq, c.D, 8}), saturated_product({c.R, c.G, c.Tk, c.D, 16}),
+        saturated_product({c.R, c.G, c.Tk, c.V, backward ? 16 : 8})})
+    if (__builtin_add_overflow(bytes, n, &bytes)) bytes = std::numeric_limits<Index>::max();
+  check_memory("attention", "q, k and v in double", static_cast<std::size_t>(bytes));
+}
+
+std::size_t keys_size(const CallView& c, Index channels) {
+  return static_cast<std::size_t>(c.R * c.G * c.Tk * channels);
+}
+std::size_t keys_tiles_size(const CallView& c, Index channels) {
+  return static_cast<std::size_t>(c.R * c.G * tiles_size(c.Tk, channels));
+}
+
+bool reads_key_rows(const AttentionArgs& a, bool backward) {
+  return backward || !a.prepare.empty() ||
+         std::any_of(a.terms.begin(), a.terms.end(),
+                     [](const Term& t) { return term_arrays(t).key.content; });
+}
+
+}  // namespace
+
+std::vector<Run> CallView::seen_runs(Index r) const {
+  std::vector<Run> runs;
+  const Index tiles = whole_tiles(Tk) / kTile, last = key_end(r);
+  for (Index t = 0; t < tiles; ++t) {
+    if (!is_seen(r, t)) continue;
+    const Index first = t;
+    while (t + 1 < tiles && is_seen(r, t + 1)) ++t;
+    if (const Run run{first * kTile, std::min(last, (t + 1) * kTile)}; run.begin < run.end)
+      runs.push_back(run);
+  }
+  return runs;
+}
+
+void load_keys(CallView& c, bool backward, const Executor& executor) {
+  const AttentionArgs& a = c.args;
+  c.key_source = VectorSource(a.k, a.block_table);
+  c.value_source = VectorSource(a.v, a.block_table);
+  const bool rows = reads_key_rows(a, backward);
+  const bool own = a.normalisation == Normalisation::stick_breaking_own;
+  // One block of rows reads all of its keys: nobody else needs a copy.
+  c.streams = !rows && !own && c.H / c.G * c.Tq <= kBlockRows;
+  if (c.streams) return;
+  check_copies(c, backward);
+  c.seen = tiles_seen(c, own);
+  c.v.resize(keys_size(c, c.V));
+  (rows ? c.k : c.k_tiles).resize(rows ? keys_size(c, c.D) : keys_tiles_size(c, c.D));
+  each_seen_keys(c, c.D + c.V, executor, [&](Index r, Index g, Run some) noexcept {
+    const Index slab = r * c.G + g, first = slab * c.Tk + some.begin;
+    c.value_source.load_rows(r, g, some, c.v.data() + first * c.V);
+    if (rows)
+      c.key_source.load_rows(r, g, some, c.k.data() + first * c.D);
+    else
+      c.key_source.load_tiles(r, g, some,
+                              c.k_tiles.data() + slab * tiles_size(c.Tk, c.D) + some.begin * c.D);
+  });
+}
+
+void make_key_tiles(CallView& c, bool backward, const Executor& executor) {
+  const auto make = [&](const DoubleBuffer& rows, DoubleBuffer& tiles, Index channels) {
+    tiles.resize(keys_tiles_size(c, channels));
+    const VectorSource source(ConstHeads(rows.data(), c.R, c.Tk, c.G, channels,
+                                         c.G * c.Tk * channels, channels, c.Tk * channels, 1,
+                                         DType::f64));
+    each_seen_keys(c, channels, executor, [&](Index r, Index g, Run some) noexcept {
+      source.load_tiles(
+          r, g, some,
+          tiles.data() + (r * c.G + g) * tiles_size(c.Tk, channels) + some.begin * channels);
+    });
+  };
+  if (c.k.size() > 0 && c.k_tiles.empty()) make(c.k, c.k_tiles, c.D);
+  if (backward) make(c.v, c.v_tiles, c.V);
+}
+
+}  // namespace posenc::v0::detail

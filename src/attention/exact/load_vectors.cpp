@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/exact/load_vectors.h"
+
+#include <algorithm>
+
+#include "attention/call/order_view.h"
+#include "core/element.h"
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+
+VectorSource::VectorSource(const ConstHeads& x, const ConstTensorView& block_table)
+    : x_(x), block_table_(block_table), widen_(&widen_kernels(active_isa(), x.dtype)) {}
+
+Index VectorSource::offset(Index row, Index group, Index token) const noexcept {
+  const Index head = group * x_.head_stride;
+  if (block_table_.empty()) return row * x_.batch_stride + token * x_.token_stride + head;
+  return read_index(block_table_, row, token / x_.tokens) * x_.batch_stride +
+         token % x_.tokens * x_.token_stride + head;
+}
+
+void VectorSource::load_strided(Index element, double* to, Index step) const noexcept {
+  for (Index d = 0; d < x_.dim; ++d)
+    to[d * step] = float_element(x_.data, x_.dtype, element + d * x_.dim_stride);
+}
+
+void VectorSource::load_rows(Index row, Index group, Run some, double* to) const noexcept {
+  for (Index j = some.begin; j < some.end; ++j, to += x_.dim) {
+    const Index from = offset(row, group, j);
+    if (x_.dim_stride == 1)
+      widen_->row(to, at(from), x_.dim);
+    else
+      load_strided(from, to, 1);
+  }
+}
+
+void VectorSource::load_tiles(Index row, Index group, Run some, double* to) const noexcept {
+  for (Index first = some.begin; first < some.end; first += kTile, to += kTile * x_.dim) {
+    const Index count = std::min(kTile, some.end - first);
+    if (x_.dim_stride == 1) {
+      const void* rows[kTile];
+      for (Index j = 0; j < count; ++j) rows[j] = at(offset(row, group, first + j));
+      widen_->tile(to, rows, count, x_.dim);
+      continue;
+    }
+    for (Index j = 0; j < count; ++j) load_strided(offset(row, group, first + j), to + j, kTile);
+    for (Index j = count; j < kTile; ++j)
+      for (Index d = 0; d < x_.dim; ++d) to[d * kTile + j] = 0;
+  }
+}
+
+DoubleBuffer load_by_heads(const ConstHeads& h, const Executor& executor) {
+  DoubleBuffer x(static_cast<std::size_t>(h.batch * h.heads * h.tokens * h.dim));
+  if (x.empty()) return x;
+  const VectorSource source(h);
+  constexpr Index kSome = 64;
+  const Index blocks = block_count(h.tokens, kSome);
+  parallel_for(executor, h.batch * h.heads * blocks, static_cast<Index>(x.size()) / kValuesPerTask,
+               [&](Index begin, Index end) noexcept {
+                 for (Index n = begin; n < end; ++n) {
+                   const Index slab = n / blocks, first = n % blocks * kSome;
+                   source.load_rows(slab / h.heads, slab % h.heads,
+                                    {first, std::min(h.tokens, first + kSome)},
+                                    x.data() + (slab * h.tokens + first) * h.dim);
+                 }
+               });
+  return x;
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of the caller's tensors, of any strides and float type, as dense doubles.
+#pragma once
+#include "core/huge_pages.h"
+#include "kernels/attention/widen.h"
+#include "posenc/attention/attention.h"
+#include "posenc/core/executor.h"
+
+namespace posenc::inline v0::detail {
+
+// Vectors [row, group, token] of a tensor [row, tokens, groups, dim], or of pages: then token j of a
+// row is in page block_table[row, j / page size].
+class VectorSource {
+ public:
+  VectorSource() = default;
+  explicit VectorSource(const ConstHeads& x, const ConstTensorView& block_table = {});
+
+  Index dim() const noexcept { return x_.dim; }
+  // Tokens [some.begin, some.end) one after the other.
+  void load_rows(Index row, Index group, Run some, double* to) const noexcept;
+  // The same as tiles; 0 after the last token of the last tile.
+  void load_tiles(Index row, Index group, Run some, double* to) const noexcept;
+
+ private:
+  Index offset(Index row, Index group, Index token) const noexcept;
+  const void* at(Index element) const noexcept {
+    return static_cast<const std::byte*>(x_.data) + element * size_of(x_.dtype);
+  }
+  void load_strided(Index element, double* to, Index step) const noexcept;
+
+  ConstHeads x_{};
+  ConstTensorView block_table_{};
+  const WidenKernels* widen_ = nullptr;
+};
+
+// [batch, heads, tokens, dim].
+DoubleBuffer load_by_heads(const ConstHeads&, const Executor&);
+
+}  // namespace posenc::v0::detail
