@@ -60,7 +60,10 @@ TEST_P(ProductsOfRows, Dots) {
   const RowValues x(random, rows, channels);
   const Values keys = normal_values(random, kKeys * channels);
   Values tiles(static_cast<std::size_t>(tiles_size(kKeys, channels)));
-  make_tiles(keys.data(), kKeys, channels, tiles.data());
+  for (Index j = 0; j < kKeys; ++j)
+    for (Index c = 0; c < channels; ++c)
+      tiles[static_cast<std::size_t>((j / kTile * channels + c) * kTile + j % kTile)] =
+          keys[static_cast<std::size_t>(j * channels + c)];
   on_every_isa([&](const ExactRowKernels& k) {
     RowValues y(random, rows, whole_tiles(kKeys));
     k.dots(y.written().data(), x.read().data(), rows, tiles.data(), channels, kRun);

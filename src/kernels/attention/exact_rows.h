@@ -11,14 +11,9 @@ namespace posenc::inline v0::detail {
 
 inline constexpr Index kBlockRows = 16;  // at most that one pass over keys and values serves
 
+// Tiles [tokens / 16, channels, 16], zeros behind the last token: WidenKernels::tile.
 inline Index tiles_size(Index tokens, Index channels) {
   return whole_tiles(tokens) * channels;
-}
-// x [tokens, channels] -> [tokens / 16, channels, 16], zeros behind the last token.
-inline void make_tiles(const double* x, Index tokens, Index channels, double* tiles) {
-  for (Index first = 0; first < tokens; first += kTile, tiles += kTile * channels)
-    for (Index j = 0, n = std::min(kTile, tokens - first); j < n; ++j)
-      for (Index c = 0; c < channels; ++c) tiles[c * kTile + j] = x[(first + j) * channels + c];
 }
 
 // The inner loops. The bits are the same on every instruction set: no multiply-add is fused, and each sum has one order.
