@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // positions: every builder of posenc/positions.h by name.
 #include <algorithm>
+#include <deque>
+#include <iterator>
 
 #include "conformance/runner/axes.h"
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/rule.h"
 #include "conformance/runner/tensors.h"
 #include "posenc/core/error.h"
+#include "posenc/positions/rule.h"
 
 namespace posenc::conformance {
 namespace {
@@ -35,102 +38,65 @@ Integers tensor_in(const Check& check, std::string_view ours) {
   return out;
 }
 
-std::vector<VisionGrid> grids_in(const Check& check, std::string_view ours,
-                                 std::string_view seconds) {
+std::vector<VisionGrid> grids_in(const Check& check, std::string_view ours) {
   std::vector<VisionGrid> grids;
   if (check.array_name("in", ours) == nullptr) return grids;
   const std::vector<Index> thw = numbers_in(check, ours);
   for (std::size_t i = 0; i + 2 < thw.size(); i += 3)
     grids.push_back({thw[i], thw[i + 1], thw[i + 2], 1});
-  if (check.array_name("in", seconds) != nullptr) {
-    const std::vector<double> values = check.input(seconds).values();
-    for (std::size_t i = 0; i < grids.size(); ++i) grids[i].seconds = values.at(i);
-  }
   return grids;
 }
 
-BuiltPositions build_mrope(const Check& check, const Rule& rule) {
-  MropeRule m;
-  m.merge = rule.integer("merge", m.merge);
-  m.tokens_per_second = rule.number("tokens_per_second", m.tokens_per_second);
-  m.next_text = rule.choice("next_text", m.next_text);
-  m.delta_count = rule.choice("delta_count", m.delta_count);
-  m.padded = rule.integer("padded", m.padded);
-  m.frames_apart = rule.flag("frames_apart");
-  m.whole_seconds = rule.flag("whole_seconds");
-  m.float32_times = rule.flag("float32_times");
-  Integers types = tensor_in(check, "token_types"), mask;
-  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
-  const MropePositions built =
-      mrope_positions(m, types.view, mask.view, grids_in(check, "image_grid", "none"),
-                      grids_in(check, "video_grid", "seconds"));
-  return {built.positions, {built.delta.begin(), built.delta.end()}};
+// An array of the case as the library reads it, for the rules of posenc/positions/rule.h.
+struct RuleArray {
+  std::vector<Index> whole;
+  std::vector<double> real;
+  ConstTensorView view;
+};
+RuleArray rule_array(const Check& check, std::string_view name) {
+  const Slice s = check.input(name);
+  RuleArray a;
+  std::vector<Index> shape = s.shape;
+  if (name.ends_with("_grid") && shape.size() == 1) shape = {shape[0] / 3, 3};
+  if (s.is_float()) {
+    a.real = s.values();
+    a.view = tensor(static_cast<const void*>(a.real.data()), DType::f64, shape);
+  } else {
+    a.whole = whole_numbers(s);
+    a.view = tensor(static_cast<const void*>(a.whole.data()), DType::i64, shape);
+  }
+  return a;
 }
 
-BuiltPositions build_omni(const Check& check, const Rule& rule) {
-  OmniRule o;
-  o.merge = rule.integer("merge", o.merge);
-  o.positions_per_second = rule.number("positions_per_second");
-  o.interleave = rule.choice("interleave", o.interleave);
-  o.seconds_per_chunk = rule.number("seconds_per_chunk", o.seconds_per_chunk);
-  o.whole_positions = rule.flag("whole_positions");
-  o.shared_marks = rule.flag("shared_marks");
-  o.padded = rule.integer("padded", o.padded);
-  o.padded_without_grids = rule.integer("padded_without_grids", o.padded_without_grids);
-  Integers types = tensor_in(check, "token_types"), mask;
-  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
-  OmniPositions built =
-      omni_positions(o, types.view, mask.view, grids_in(check, "image_grid", "none"),
-                     grids_in(check, "video_grid", "seconds"));
+BuiltPositions build_by_rule(const Check& check, std::string_view text) {
+  const RuleInfo& rule = position_rule(text);
+  std::deque<RuleArray> held;
+  std::vector<PositionArray> arrays;
+  for (const std::string_view list : {rule.arrays, rule.optional})
+    for (std::size_t from = 0; from < list.size();) {
+      const std::size_t to = std::min(list.find(' ', from), list.size());
+      const std::string_view name = list.substr(from, to - from);
+      if (check.array_name("in", name) != nullptr)
+        arrays.push_back({name, held.emplace_back(rule_array(check, name)).view});
+      from = to + 1;
+    }
+  RulePositions built = positions_by_rule(text, arrays);
   return {std::move(built.positions), std::move(built.delta)};
 }
 
-BuiltPositions build_xd_rope(const Check& check, const Rule& rule) {
-  XdRopeRule x;
-  x.axes = rule.integer("axes", x.axes);
-  x.merge = rule.integer("merge", x.merge);
-  x.image_number = rule.choice("image_number", x.image_number);
-  x.padded = rule.integer("padded", x.padded);
-  Integers types = tensor_in(check, "token_types"), mask;
-  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
-  const MropePositions built =
-      xd_rope_positions(x, types.view, mask.view, grids_in(check, "image_grid", "none"));
-  return {built.positions, {built.delta.begin(), built.delta.end()}};
-}
-
-OwnedPositions build_chatglm(const Check& check, const Rule& rule) {
-  ChatGlmRule c;
-  c.tokens.start = rule.integer("start", c.tokens.start);
-  c.tokens.mask = rule.integer("mask", c.tokens.mask);
-  c.tokens.gmask = rule.integer("gmask", c.tokens.gmask);
-  c.tokens.smask = rule.integer("smask", c.tokens.smask);
-  c.two_streams = !rule.has("two_streams") || rule.flag("two_streams");
-  c.gmask_counts_on = rule.flag("gmask_counts_on");
-  c.padded = rule.integer("padded", c.padded);
-  Integers ids = tensor_in(check, "tokens"), mask;
-  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
-  return chatglm_positions(c, ids.view, mask.view);
-}
-
-OwnedPositions build_glm(const Rule& rule) {
-  const std::vector<Index> masks = rule.integers("masks"), tokens = rule.integers("tokens");
-  if (masks.size() != tokens.size())
-    refuse("case", "glm needs as many masks as spans", static_cast<Index>(masks.size()));
-  std::vector<GlmSpan> spans;
-  for (std::size_t i = 0; i < masks.size(); ++i) spans.push_back({masks[i], tokens[i]});
-  return glm_positions(rule.integer("context"), spans);
-}
-
-// What every grid may have on top: merged blocks, the other order, tokens that stay unturned.
-OwnedPositions finished_grid(OwnedPositions p, const Rule& rule, const std::vector<Index>& shape) {
-  if (rule.has("merge") && shape.size() >= 2)
-    p = merge_blocks(p, shape[shape.size() - 2], shape.back(), rule.integer("merge"));
-  if (rule.flag("swap_xy")) p = swap_xy(p);
-  if (rule.flag("float32")) p = in_float32(p);
-  if (rule.has("before") || rule.has("after"))
-    p = with_special_tokens(p, rule.integer("before", 0), rule.integer("after", 0),
-                            rule.integer("value", 0));
-  return p;
+// Those of which the cases say no more than the rule.
+bool is_whole_rule(const Check& check, const Rule& rule) {
+  constexpr std::string_view names[] = {"arange",      "left_padded", "right_padded", "fairseq",
+                                        "from_starts", "cells",       "decode",       "chatglm",
+                                        "glm",         "mrope",       "omni",         "xd_rope",
+                                        "grid",        "scaled_grid", "linspace_grid"};
+  if (rule.name() == "shard") return check.array_name("in", "cu_seqlens") == nullptr;
+  if (rule.name() == "from_mask") return !rule.has("drop");
+  if (rule.name() == "patch_centres")
+    return check.array_name("in", "shift") == nullptr &&
+           check.array_name("in", "log_jitter") == nullptr &&
+           check.array_name("in", "log_rescale") == nullptr;
+  return std::find(std::begin(names), std::end(names), rule.name()) != std::end(names);
 }
 
 OwnedPositions build_centres(const Check& check, const Rule& rule) {
@@ -143,26 +109,6 @@ OwnedPositions build_centres(const Check& check, const Rule& rule) {
   if (check.array_name("in", "log_rescale") != nullptr)
     drawn.log_rescale = check.input("log_rescale").values().at(0);
   return augmented(p, drawn);
-}
-
-OwnedPositions build_grid(const Check& check, const Rule& rule, bool& known) {
-  const std::string& name = rule.name();
-  known = true;
-  if (name == "patch_centres")
-    return finished_grid(build_centres(check, rule), rule,
-                         {rule.integer("rows"), rule.integer("columns")});
-  if (name != "grid" && name != "scaled_grid" && name != "linspace_grid") {
-    known = false;
-    return {};
-  }
-  const std::vector<Index> shape = rule.integers("shape");
-  OwnedPositions p;
-  if (name == "grid") p = grid(shape, rule.integer("first", 0));
-  if (name == "scaled_grid")
-    p = scaled_grid(shape, rule.numbers("reference"), rule.number("offset", 0));
-  if (name == "linspace_grid")
-    p = linspace_grid(shape, rule.number("low", -1), rule.number("high", 1));
-  return finished_grid(p, rule, shape);
 }
 
 OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
@@ -179,13 +125,9 @@ OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
   refuse("case", "dual_chunk has no such list", which);
 }
 
-// What a rank owns: of one text, or of packed ones (in.cu_seqlens).
+// What a rank owns of packed texts (in.cu_seqlens).
 OwnedPositions build_shard(const Check& check, const Rule& rule) {
   const Index ranks = rule.integer("ranks"), rank = rule.integer("rank");
-  if (rule.name() == "shard" && check.array_name("in", "cu_seqlens") == nullptr)
-    return shard_positions(rule.integer("tokens"), ranks, rank,
-                           rule.choice("layout", ShardLayout::contiguous),
-                           rule.integer("first", 0));
   const std::vector<Index> cu = numbers_in(check, "cu_seqlens");
   if (rule.name() == "shard")
     return shard_positions(cu, ranks, rank, rule.choice("layout", ShardLayout::contiguous));
@@ -222,7 +164,7 @@ std::vector<Index> boundaries(const std::vector<Index>& lengths) {
 OwnedPositions build_patches(const Check& check, const Rule& rule) {
   const Index merge = rule.integer("merge", 1), axes = rule.integer("axes", 2);
   std::vector<OwnedPositions> images;
-  for (const VisionGrid& g : grids_in(check, "grids", "none")) {
+  for (const VisionGrid& g : grids_in(check, "grids")) {
     const OwnedPositions all =
         merge_blocks(grid({g.frames, g.rows, g.columns}), g.rows, g.columns, merge);
     const auto& v = std::get<std::vector<Index>>(all.value);
@@ -252,12 +194,6 @@ OwnedPositions build_distance_to_largest(const Check& check) {
 OwnedPositions build_counted(const Check& check, const Rule& rule, bool& known) {
   const std::string& name = rule.name();
   known = true;
-  if (name == "from_starts")
-    return from_starts(numbers_in(check, "starts"), rule.integer("count"),
-                       rule.integer("first", 0));
-  if (name == "cells")
-    return cell_positions(tensor_in(check, "column").view, tensor_in(check, "row").view,
-                          rule.integer("limit"));
   if (name == "distance_to_largest") return build_distance_to_largest(check);
   if (name == "patches") return build_patches(check, rule);
   known = false;
@@ -269,23 +205,10 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
   bool known = false;
   OwnedPositions counted = build_counted(check, rule, known);
   if (known) return counted;
-  if (name == "arange")
-    return arange(rule.integer("first", 0), rule.integer("count"), rule.integer("step", 1));
   if (name == "from_mask")
     return without_first(
         from_mask(tensor_in(check, "mask").view, rule.integer("padded"), rule.integer("first", 0)),
         rule.integer("drop", 0));
-  if (name == "left_padded")
-    return left_padded(tensor_in(check, "mask").view, rule.integer("padded"));
-  if (name == "right_padded")
-    return right_padded(tensor_in(check, "mask").view, rule.integer("padded"));
-  if (name == "fairseq")
-    return from_tokens(tensor_in(check, "tokens").view, rule.integer("padding_idx"),
-                       rule.integer("past", 0));
-  if (name == "chatglm") return build_chatglm(check, rule);
-  if (name == "glm") return build_glm(rule);
-  if (name == "decode")
-    return decode_positions(numbers_in(check, "lengths"), rule.integer("count", 1));
   if (name == "shard" || name == "shard_tokens" || name.rfind("packed_run.", 0) == 0)
     return build_shard(check, rule);
   if (name.rfind("dual_chunk.", 0) == 0) return build_dual_chunk(check, rule);
@@ -296,19 +219,12 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
 
 BuiltPositions build_positions(const Check& check, std::string_view text) {
   const Rule rule(text);
+  if (is_whole_rule(check, rule)) return build_by_rule(check, text);
   BuiltPositions built;
-  bool is_grid = false;
-  if (rule.name() == "mrope") {
-    built = build_mrope(check, rule);
-  } else if (rule.name() == "omni") {
-    built = build_omni(check, rule);
-  } else if (rule.name() == "xd_rope") {
-    built = build_xd_rope(check, rule);
-  } else {
-    built.positions = build_grid(check, rule, is_grid);
-    if (!is_grid && !build_drawn_positions(check, rule, built.positions))
-      built.positions = build_text(check, rule);
-  }
+  if (rule.name() == "patch_centres")
+    built.positions = build_centres(check, rule);
+  else if (!build_drawn_positions(check, rule, built.positions))
+    built.positions = build_text(check, rule);
   rule.all_used();
   return built;
 }

@@ -10,6 +10,7 @@
 #include "posenc/positions/mrope.h"
 #include "posenc/positions/omni.h"
 #include "posenc/positions/random.h"
+#include "posenc/positions/rule.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/positions/shard.h"
 #include "posenc/positions/view.h"

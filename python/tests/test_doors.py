@@ -41,6 +41,7 @@ FUNCTIONS_NOT_IN_PYTHON = {
     "explicit_positions": "arrays and lists are positions", "owned": "arrays own themselves", "positions": "arrays are positions",
     "position_at": "indexing", "integer_position_at": "indexing", "length_of": "positions.max() + 1",
     "draw_cape": "cape_positions(seed=) draws and applies", "mapped_distance": "a check of regions, of one pair",
+    "positions_by_rule": "posenc positions", "position_rule": "posenc positions --help", "position_rules": "posenc positions --help",
     "qwen2_vl_rule": "mrope_positions(rule=)", "qwen2_vl_classic_rule": "mrope_positions(rule=)",
     "qwen2_5_vl_rule": "mrope_positions(rule=)", "qwen3_vl_rule": "mrope_positions(rule=)",
     "qwen2_5_omni_rule": "omni_positions(rule=)", "qwen3_omni_rule": "omni_positions(rule=)",
