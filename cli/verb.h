@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "posenc/io/array.h"
+#include "posenc/io/json.h"
 #include "words.h"
 
 namespace posenc::cli {
@@ -40,10 +41,13 @@ struct Verb {
   const char* summary;
   Run (*declare)(Words&);  // adds the words; the result runs the verb once they are read
   const char* examples;    // below the options of --help
+  bool has_twin = false;   // the Python package has a function made from this entry
 };
 
 // In the order of --help.
 std::span<const Verb* const> verbs();
 const Verb* find_verb(std::string_view name);  // nullptr: there is none
+// Names, summaries, words and examples of all verbs, for programs that make something of them.
+Json verbs_json();
 
 }  // namespace posenc::cli

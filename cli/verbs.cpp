@@ -24,4 +24,30 @@ const Verb* find_verb(std::string_view name) {
   return nullptr;
 }
 
+Json verbs_json() {
+  Json all = Json::array();
+  for (const Verb* verb : verbs()) {
+    Words words;
+    (void)verb->declare(words);
+    Json list = Json::array();
+    for (const Word& word : words.all())
+      list.push(Json::object({{"name", word.name()},
+                              {"type", word.type},
+                              {"help", word.help},
+                              {"default", word.fallback},
+                              {"positional", word.is_positional()},
+                              {"flag", word.is_flag()},
+                              {"required", word.is_required},
+                              {"repeatable", word.is_repeatable},
+                              {"file", word.is_file},
+                              {"output", word.is_output}}));
+    all.push(Json::object({{"name", verb->name},
+                           {"summary", verb->summary},
+                           {"examples", verb->examples},
+                           {"twin", verb->has_twin},
+                           {"words", list}}));
+  }
+  return all;
+}
+
 }  // namespace posenc::cli

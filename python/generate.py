@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 '''
+TWINS = '''# Made from the table of verbs when the package was built (python/generate.py): not edited.
+"""Verbs of the command line as functions."""
+from __future__ import annotations
+
+from ._call import twin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+'''
 STUB = '''from os import PathLike
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -128,6 +138,41 @@ def classes(registry):
     return text + "\n\n__all__ = [\n" + "".join(f"    {n!r},\n" for n in names) + "]\n"
 
 
+def argument(word):
+    return word["name"].lower().split("|")[0].replace("-", "_")
+
+
+def type_of_word(word):
+    if word["file"]:
+        return "Any"
+    return "bool" if word["flag"] else "str" if word["positional"] else "str | float"
+
+
+def one_twin(verb):
+    """The function of a verb, made from its words."""
+    words = [w for w in verb["words"] if not w["output"]]
+    for w in words:
+        assert argument(w).isidentifier() and not keyword.iskeyword(argument(w)), w["name"]
+    places = [w for w in words if w["positional"]]
+    options = [w for w in words if not w["positional"]]
+    heads = [f"{argument(w)}: {type_of_word(w)}" for w in places] + ["*"]
+    heads += [f"{argument(w)}: bool = False" if w["flag"] else f"{argument(w)}: {type_of_word(w)} | None = None" for w in options]
+    text = f"\n\ndef {verb['name']}({', '.join(heads)}) -> Any:\n"
+    text += f'    """What `posenc {verb["name"]}` does: {verb["summary"]}.\n\n'
+    text += "    The array that it writes; several of them are a dict by name. An array may be given as a list.\n\n    Arguments:\n"
+    for w in words:
+        first, *rest = w["help"].split("\n")
+        text += f"        {argument(w)}: {first}\n" + "".join(f"            {line}\n" for line in rest)
+    text += '    """\n'
+    values = ", ".join(f'"{argument(w)}": {argument(w)}' for w in options)
+    return text + f'    return twin("{verb["name"]}", [{", ".join(argument(w) for w in places)}], {{{values}}})\n'
+
+
+def twins(verbs):
+    made = [v for v in verbs if v["twin"]]
+    return TWINS + "".join(map(one_twin, made)) + f"\n\n__all__ = {[v['name'] for v in made]!r}\n"
+
+
 def main(module, folder):
     spec = importlib.util.spec_from_file_location("_posenc", module)
     loaded = importlib.util.module_from_spec(spec)
@@ -135,6 +180,7 @@ def main(module, folder):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "_schemes.py").write_text(classes(json.loads(loaded.registry_json())))
+    (folder / "_twins.py").write_text(twins(json.loads(loaded.verbs_json())))
     from nanobind.stubgen import StubGen
     stub = StubGen(loaded, include_private=True)  # rotate_ and rerotate_: a last underscore counts as private there
     stub.put(loaded)

@@ -75,10 +75,11 @@ def scheme_row(name, node):
 
 def page(package):
     found = {}
-    for source in ("_posenc.pyi", "_encoding.py", "_model.py", "_attention.py", "_verbs.py"):
+    for source in ("_posenc.pyi", "_encoding.py", "_model.py", "_attention.py", "_verbs.py", "_twins.py"):
         found.update(definitions(package / source))
     text = (package / "__init__.py").read_text()
-    names = sorted(ast.literal_eval(re.search(r"^__all__ = (\[.*?\])", text, re.M | re.S)[1]), key=str.lower)
+    stated = [ast.literal_eval(re.search(r"^__all__ = (\[.*?\])", t, re.M | re.S)[1]) for t in (text, (package / "_twins.py").read_text())]
+    names = sorted(sum(stated, []), key=str.lower)
     parts = [entry(n, found[n]) for n in names if n in found]
     missing = [n for n in names if n not in found and n != "__version__"]
     assert not missing, missing

@@ -27,6 +27,8 @@ from ._posenc import (
     score_inputs, score_parameters, self_extend, set_num_threads, shape_evaluation_offset, shape_offsets,
     shard_permutation, shard_positions, shard_tokens, shifted, sink_cache_tokens, stacked, swap_xy, with_special_tokens,
     xd_rope_positions)
+from . import _twins
+from ._twins import *
 from ._verbs import Picture, bias, bias_gradient, doctor, emit, explain, extend, plot, selftest, table
 
 __all__ = [
@@ -46,6 +48,8 @@ __all__ = [
     "shape_evaluation_offset", "shape_offsets", "shard_permutation", "shard_positions", "shard_tokens", "shifted",
     "sink_cache_tokens", "stacked", "swap_xy", "table", "with_special_tokens", "xd_rope_positions",
 ]
+
+__all__ += _twins.__all__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -94,6 +94,20 @@ class Call:
         for name, value in (values or {}).items():
             self.option("input", f"{name}={self._save('input-' + name, {name: value})}")
 
+    def value(self, name: str, value: Any) -> None:
+        """A number, a text, a flag, a list of numbers, a range, or an array, which becomes a file."""
+        if isinstance(value, range):
+            value = f"{value.start}:{value.stop}:{value.step}"
+        elif isinstance(value, (list, tuple)) and all(isinstance(x, (int, float)) for x in value):
+            value = ",".join(map(repr, value))
+        elif value is not None and not isinstance(value, (str, bool, int, float, os.PathLike)):
+            if isinstance(value, (list, tuple)):
+                import numpy
+
+                value = numpy.asarray(value)
+            value = self._save(name, {name: value})
+        self.option(name, value)
+
     def _save(self, name: str, values: Mapping[str, Any]) -> str:
         path = self.file(f"{name}.safetensors")
         _posenc.save_arrays(path, dict(values))
@@ -127,3 +141,13 @@ class Call:
         """The arrays that it gives."""
         self.words += ["-o", "-", "--format=safetensors"]
         return _posenc.arrays_of(self.run()[1])
+
+
+def twin(verb: str, places: list[object], values: Mapping[str, object]) -> Any:
+    """A verb as a function: its array, or its arrays by name where there are several."""
+    with Call(verb) as call:
+        call.words += [str(x) for x in places]
+        for name, value in values.items():
+            call.value(name, value)
+        arrays = call.tensors()
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays

@@ -12,6 +12,7 @@
 #include "posenc/rotary/plan.h"
 #include "program.h"
 #include "streams.h"
+#include "verb.h"
 
 namespace posenc::python {
 namespace {
@@ -195,6 +196,7 @@ void add_program(nb::module_& m) {
         nb::sig("def save_arrays(path: str, named: dict[str, Any]) -> None"));
   m.def("save_positions", &save_positions, nb::arg("path").none(), nb::arg("positions").none(),
         nb::sig("def save_positions(path: str, positions: PositionsLike) -> None"));
+  m.def("verbs_json", [] { return cli::verbs_json().dump(); }, nb::sig("def verbs_json() -> str"));
   m.def("program", &program, nb::arg("words"), nb::sig("def program(words: list[str]) -> int"));
 }
 

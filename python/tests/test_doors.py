@@ -144,3 +144,14 @@ def test_every_argument_is_described(name):
     wrapped = re.sub(r"\s+", " ", function.__doc__)
     for argument in inspect.signature(function).parameters:
         assert argument in described or f" {argument}," in wrapped or f" {argument}:" in wrapped, argument
+
+
+def test_twins_are_made_from_the_table():
+    """A function for each verb that says so, with every option as an argument; old names stay."""
+    import json
+
+    for verb in json.loads(_posenc.verbs_json()):
+        if not verb["twin"]:
+            continue
+        arguments = set(inspect.signature(getattr(posenc, verb["name"])).parameters)
+        assert arguments == {w["name"].lower().replace("-", "_") for w in verb["words"] if not w["output"]}

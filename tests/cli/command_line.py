@@ -85,7 +85,7 @@ def read_safetensors(path):
             continue
         begin, end = entry["data_offsets"]
         body = data[8 + size + begin:8 + size + end]
-        code = {"F64": "d", "F32": "f", "F16": "e", "BF16": "H", "U8": "B"}[entry["dtype"]]
+        code = {"F64": "d", "F32": "f", "F16": "e", "BF16": "H", "U8": "B", "I64": "q"}[entry["dtype"]]
         out[name] = (entry["dtype"], entry["shape"], struct.unpack(f"<{len(body) // struct.calcsize(code)}{code}", body))
     return out
 
