@@ -38,10 +38,10 @@ NOT_IN_CLI = {
 }
 FUNCTIONS_NOT_IN_PYTHON = {
     # include/posenc/positions
-    "explicit_positions": "arrays and lists are positions", "owned": "arrays own themselves", "positions": "arrays are positions",
+    "explicit_positions": "arrays and lists are positions", "owned": "arrays own themselves",
     "position_at": "indexing", "integer_position_at": "indexing", "length_of": "positions.max() + 1",
     "draw_cape": "cape_positions(seed=) draws and applies", "mapped_distance": "a check of regions, of one pair",
-    "positions_by_rule": "posenc positions", "position_rule": "posenc positions --help", "position_rules": "posenc positions --help",
+    "positions_by_rule": "positions", "position_rule": "help(posenc.positions)", "position_rules": "help(posenc.positions)",
     "qwen2_vl_rule": "mrope_positions(rule=)", "qwen2_vl_classic_rule": "mrope_positions(rule=)",
     "qwen2_5_vl_rule": "mrope_positions(rule=)", "qwen3_vl_rule": "mrope_positions(rule=)",
     "qwen2_5_omni_rule": "omni_positions(rule=)", "qwen3_omni_rule": "omni_positions(rule=)",
@@ -155,3 +155,22 @@ def test_twins_are_made_from_the_table():
             continue
         arguments = set(inspect.signature(getattr(posenc, verb["name"])).parameters)
         assert arguments == {w["name"].lower().replace("-", "_") for w in verb["words"] if not w["output"]}
+
+
+def test_positions_by_rule():
+    import numpy
+
+    assert posenc.positions("packed", cu_seqlens=[0, 3, 5]).tolist() == [0, 1, 2, 0, 1]
+    assert posenc.positions("packed_lengths", lengths=(3, 2)).tolist() == posenc.packed([0, 3, 5]).tolist()
+    ids = numpy.array([[0, 31414, 232, 2, 1, 1]])
+    assert posenc.positions("fairseq padding_idx=1", tokens=ids).tolist() == posenc.from_tokens(ids, padding_idx=1).ravel().tolist()
+    mask = [[0, 1, 1], [1, 1, 1]]
+    assert posenc.positions("left_padded", mask=mask).tolist() == [[0, 0, 1], [0, 1, 2]]
+    # Qwen2-VL: text 0, a merged grid of 2 x 2 at 1, text at 3; the next token at 6 + delta.
+    made = posenc.positions("mrope", token_types=[[0, 1, 1, 1, 1, 0]], image_grid=[[1, 4, 4]])
+    assert made["positions"][:, 0].tolist() == [[0, 1, 1, 1, 1, 3], [0, 1, 1, 2, 2, 3], [0, 1, 2, 1, 2, 3]]
+    assert made["delta"].tolist() == [-2]
+    with pytest.raises(ValueError, match="left_padded needs mask"):
+        posenc.positions("left_padded")
+    with pytest.raises(ValueError, match="tokens is not read by packed, which reads cu_seqlens"):
+        posenc.positions("packed", cu_seqlens=[0, 3], tokens=[1])
