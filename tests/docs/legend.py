@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The legend of the table of model types in docs/reading-models.md is what the describe functions of
-src/model/hugging_face/class_rules say: every member with its place and its meaning. --write makes it anew."""
+"""The legend of the table of model types in tools/model_table/README.md is what the describe functions of
+src/model/hugging_face/class_rules say: every member with its place and its meaning. --write makes it again."""
 import argparse
 import pathlib
 import re
@@ -46,7 +46,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     root = pathlib.Path(args.source)
-    page = root / "docs" / "reading-models.md"
+    page = root / "tools" / "model_table" / "README.md"
     legend = list(rows(read(root / "src" / "model" / "hugging_face" / "class_rules"), "ClassRules"))
     if len(legend) < 200:
         sys.exit(f"only {len(legend)} members are found")
@@ -57,7 +57,7 @@ def main():
     if new != text and args.write:
         page.write_text(new)
     elif new != text:
-        sys.exit(f"{page}: the legend is not what class_rules says; tests/docs/legend.py --write makes it anew")
+        sys.exit(f"{page}: the legend is not what class_rules says; tests/docs/legend.py --write makes it again")
 
 
 main()

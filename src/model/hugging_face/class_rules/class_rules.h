@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model type means to its program: one entry of data/hugging_face_models.json, read once. A
-// member that is not named here is refused. docs/reading-models.md has the legend, made of describe.
+// member that is not named here is refused. tools/model_table/README.md has the legend, made of describe.
 #pragma once
 #include <optional>
 #include <set>
