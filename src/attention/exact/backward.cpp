@@ -222,7 +222,7 @@ void run_backward(const AttentionArgs& a, const GivenGradient& d, const Attentio
     Pull& pull = pulls[static_cast<std::size_t>(slice)];
     for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
       pull.use_cut(part % parts.cuts);
-      for (Index n = 0; n < parts.repeats; ++n)
+      for (Index n = 0; n < parts.ranges; ++n)
         pull_part(c, parts.rows(part, n), d, works[static_cast<std::size_t>(task)], pull, executor);
     }
   });

@@ -14,11 +14,14 @@ Parts::Parts(const CallView& c, const AttentionGradients& g, Index shared) {
   if (row_count(c) == 0) batches = 0;
   const Index wholes = batches * groups;
   if (wholes == 0) return;
-  repeats = c.B / batches;
-  rows_of_group = row_count(c) / (c.B * groups);
-  if (wholes < kWantedParts && bias.empty()) {
+  repeats_ = c.B / batches;
+  rows_of_range_ = row_count(c) / (c.B * groups);
+  if (!bias.empty()) heads_ = rows_of_range_ / c.Tq, rows_of_range_ = c.Tq;
+  ranges = repeats_ * heads_;
+  if (wholes < kWantedParts) {
     const Index k_and_v = std::max<Index>(1, c.R * c.G * c.Tk * (c.D + c.V));
-    cuts = std::min({(kWantedParts + wholes - 1) / wholes, rows_of_group / kRowsOfCut,
+    const Index rows = bias.empty() ? rows_of_range_ : ranges * rows_of_range_;
+    cuts = std::min({(kWantedParts + wholes - 1) / wholes, rows / kRowsOfCut, rows_of_range_,
                      std::max<Index>(4, 1 + kCutDoubles / k_and_v)});
     cuts = std::max<Index>(1, cuts);
   }

@@ -8,8 +8,10 @@ namespace posenc::inline v0::detail {
 
 // A part is a range of rows of one batch entry and key head; less is apart where heads are mixed or
 // the gradient of a dense bias is summed over them. Few of them are cut further, into `cuts` ranges
-// of rows, which then have sums of k and v of their own. Parts one after the other make slices,
-// which have sums of their own of what all share (tables, factors, networks).
+// of rows, which then have sums of k and v of their own. With the gradient of a dense bias a cut is
+// a range of queries, of all batch entries and heads of the part: each entry of the bias has one
+// owner. Parts one after the other make slices, which have sums of their own of what all share
+// (tables, factors, networks).
 //
 // Memory in doubles, with K those of k and v and S those of all that is shared:
 //   cuts K: K, and at most as much again as kCutDoubles or 3 K, whichever is more
@@ -23,18 +25,23 @@ struct Parts {
   Parts(const CallView&, const AttentionGradients&, Index shared);
 
   Index batches, groups, cuts = 1, slices = 0;
-  Index repeats = 0;        // batch entries of a part
-  Index rows_of_group = 0;  // of one of them
+  Index ranges = 0;  // of rows that a part has
 
   Index count() const noexcept { return batches * groups * cuts; }
   // Slice n has parts [first_of(n), first_of(n + 1)).
   Index first_of(Index n) const noexcept { return count() * n / slices; }
-  // Of batch entry n of the part's own.
+  // Range n of a part, by batch entry and then, where cuts are of queries, by head.
   Run rows(Index part, Index n) const noexcept {
-    const Index whole = part / cuts, cut = part % cuts, b = whole / groups * repeats + n;
-    const Index at = (b * groups + whole % groups) * rows_of_group;
-    return {at + rows_of_group * cut / cuts, at + rows_of_group * (cut + 1) / cuts};
+    const Index whole = part / cuts, cut = part % cuts;
+    const Index b = whole / groups * repeats_ + n / heads_;
+    const Index at = ((b * groups + whole % groups) * heads_ + n % heads_) * rows_of_range_;
+    return {at + rows_of_range_ * cut / cuts, at + rows_of_range_ * (cut + 1) / cuts};
   }
+
+ private:
+  Index repeats_ = 0;  // batch entries of a part
+  Index heads_ = 1;    // of a part, that are cut each by itself
+  Index rows_of_range_ = 0;
 };
 
 }  // namespace posenc::v0::detail
