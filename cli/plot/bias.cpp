@@ -95,16 +95,16 @@ bool draws_table_rows(const Subject& s, const PlotOptions& o) {
 std::vector<Figure> plot_table_rows(const Subject& s, const PlotOptions& o) {
   const PositionList list = distances_of(o);
   const Encoding e = *table_by_distance(*s.encoding);
-  AttentionPlan plan({relative_scheme(e)}, {.heads = 1, .head_dim = 1});
+  const AttentionPlan plan({relative_scheme(e)}, {.heads = 1, .head_dim = 1});
   const std::vector<Index> shape = plan.parameters().front().shape;
   std::vector<double> rows(static_cast<std::size_t>(
       std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>())));
   std::iota(rows.begin(), rows.end(), 0.0);
   const NamedArray table{"table", tensor(rows.data(), DType::f64, shape)};
   const OwnedPositions key = explicit_positions({0});
-  plan.lower(std::span(&table, 1), distance_ranges(list, key));
+  const LoweredAttention lowered = plan.lower(std::span(&table, 1), distance_ranges(list, key));
   Array row = make_array(DType::f64, {1, 1, list.owned.count(), 1});
-  plan.bias(list, key, {}, row.view());
+  lowered.bias(list, key, {}, row.view());
   LineChart c;
   c.title = "Row of the learned table by distance";
   c.subtitle = s.title;

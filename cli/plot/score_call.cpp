@@ -146,7 +146,7 @@ void check_drawn_call(const AttentionArgs& c) {
                     c.q.batch * c.q.heads, c.q.tokens, c.k.tokens, kMostPairs));
 }
 
-void fill_scores(ScoreCall& s, const AttentionPlan& plan, const NamedFiles& files) {
+void fill_scores(ScoreCall& s, const LoweredAttention& lowered, const NamedFiles& files) {
   const AttentionArgs& c = s.call.args;
   const std::vector<Index> shape{c.q.batch, c.q.heads, c.q.tokens, c.k.tokens};
   AttentionScores want;
@@ -157,7 +157,7 @@ void fill_scores(ScoreCall& s, const AttentionPlan& plan, const NamedFiles& file
     *array = make_array(DType::f64, shape);
     *view = array->view();
   }
-  plan.scores(c, files.inputs(), want);
+  lowered.scores(c, files.inputs(), want);
 }
 
 }  // namespace
@@ -174,7 +174,7 @@ ScoreCall run_score_call(const Subject& subject, const PlotOptions& o) {
   read_call(s.call, a, e);
   const AttentionArgs& c = s.call.args;
   check_drawn_call(c);
-  AttentionPlan plan = plan_of_call(s.call, a, e);
+  const AttentionPlan plan = plan_of_call(s.call, a, e);
   NamedFiles files;
   files.read_parameters(plan.parameters(), a.params.empty() ? o.subject.arrays : a.params,
                         o.subject.start, e);
@@ -184,9 +184,10 @@ ScoreCall run_score_call(const Subject& subject, const PlotOptions& o) {
   if (!drawn.empty()) s.numbers += ", and so " + drawn;
   files.read_inputs(plan.inputs(), a.inputs);
   if (e.layer != nullptr) name_layer(s, *e.layer);
-  plan.lower(files.parameters(), distance_ranges(c.query_positions, c.key_positions));
-  s.reads_content = plan.reads_content();
-  fill_scores(s, plan, files);
+  const LoweredAttention lowered =
+      plan.lower(files.parameters(), distance_ranges(c.query_positions, c.key_positions));
+  s.reads_content = lowered.reads_content();
+  fill_scores(s, lowered, files);
   const bool all = o.kind != "decay" || !a.q.empty() || s.plane || !o.positions.empty();
   find_distances(s, all ? std::nullopt : std::optional(o.subject.context.value_or(128)));
   return s;

@@ -20,7 +20,7 @@ Array& add(Arrays& all, const std::string& name, std::vector<Index> shape) {
   return all.emplace(name, make_array(DType::f64, std::move(shape))).first->second;
 }
 
-void add_gradients(const AttendOptions& o, const AttendCall& c, const AttentionPlan& plan,
+void add_gradients(const AttendOptions& o, const AttendCall& c, const LoweredAttention& lowered,
                    const NamedFiles& files, Arrays& all) {
   Array given = read_array(o.gradient, "grad_out");
   if (given.shape != c.out.shape)
@@ -44,7 +44,7 @@ void add_gradients(const AttendOptions& o, const AttendCall& c, const AttentionP
   for (const NamedArray& i : files.inputs())
     if (i.array.dtype == DType::f64) by_name(i.name, i.array);
   const ConstAttentionResult d(heads(std::as_const(given).view(), c.layout), {});
-  plan.backward(c.args, files.inputs(), c.result, d, g, named);
+  lowered.backward(c.args, files.inputs(), c.result, d, g, named);
 }
 
 void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) {
@@ -57,7 +57,7 @@ void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) 
   all.emplace("locality_distance", std::move(distance));
 }
 
-void add_scores(const AttendOptions& o, const AttendCall& c, const AttentionPlan& plan,
+void add_scores(const AttendOptions& o, const AttendCall& c, const LoweredAttention& lowered,
                 const NamedFiles& files, Arrays& all) {
   if (!o.scores && !o.terms && !o.probabilities && !o.locality) return;
   const std::vector<Index> shape{c.args.q.batch, c.args.q.heads, c.args.q.tokens,
@@ -80,7 +80,7 @@ void add_scores(const AttendOptions& o, const AttendCall& c, const AttentionPlan
     unasked = make_array(DType::f64, shape);
     s.probabilities = unasked.view();
   }
-  plan.scores(c.args, files.inputs(), s);
+  lowered.scores(c.args, files.inputs(), s);
   if (o.scores && o.terms) all.emplace("content", all.at("content_key"));
   if (o.locality) add_locality(c, o.probabilities ? all.at("probabilities") : unasked, all);
 }
@@ -92,18 +92,19 @@ Report attend(const AttendOptions& o) {
   const Subject subject = read_subject_on_grid(chosen, o.grid);
   const ScoreEncodings e = score_encodings(subject, chosen, o.with);
   read_call(c, o, e);
-  AttentionPlan plan = plan_of_call(c, o, e);
+  const AttentionPlan plan = plan_of_call(c, o, e);
   NamedFiles files;
   files.read_parameters(plan.parameters(), o.params, o.subject.start, e);
   files.read_inputs(plan.inputs(), o.inputs);
-  plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
-  plan.forward(c.args, files.inputs(), c.result);
+  const LoweredAttention lowered =
+      plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
+  lowered.forward(c.args, files.inputs(), c.result);
   if (!o.positions.empty() || !o.key_positions.empty())
     if (const std::string text = order_conflict(c.args); !text.empty())
       say("warning: " + text + "\n");
   Arrays all;
-  if (!o.gradient.empty()) add_gradients(o, c, plan, files, all);
-  add_scores(o, c, plan, files, all);
+  if (!o.gradient.empty()) add_gradients(o, c, lowered, files, all);
+  add_scores(o, c, lowered, files, all);
   all.emplace("out", std::move(c.out));
   all.emplace("log_sum_exp", std::move(c.log_sum_exp));
   return {.schema = "posenc.attend/1", .arrays = std::move(all)};

@@ -19,13 +19,13 @@ Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::st
   NamedFiles files;
   files.read_parameters(plan.parameters(), params, o.start, e);
   files.read_inputs(plan.inputs(), inputs);
-  plan.lower(files.parameters(), distance_ranges(queries, keys));
-  if (plan.reads_content())
+  const LoweredAttention lowered = plan.lower(files.parameters(), distance_ranges(queries, keys));
+  if (lowered.reads_content())
     throw InputError(fmt::format(
         "\"{}\" reads queries or keys: no bias says what it adds; posenc attend --terms does",
         fmt::join(e.texts, "\", \"")));
   Array bias = make_array(DType::f64, {1, n_heads, queries.owned.count(), keys.owned.count()});
-  plan.bias(queries, keys, files.inputs(), bias.view());
+  lowered.bias(queries, keys, files.inputs(), bias.view());
   bias.shape = {n_heads, queries.owned.count(), keys.owned.count()};
   return bias;
 }

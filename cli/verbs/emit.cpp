@@ -136,12 +136,12 @@ AttendCall call_of_zeros(const EmitOptions& o, const ScoreEncodings& e) {
 }
 
 // What the operator has no input or attribute for.
-void check_sayable(const std::string& title, const AttendCall& c, const AttentionPlan& plan) {
+void check_sayable(const std::string& title, const AttendCall& c, const LoweredAttention& lowered) {
   const auto refuse_if = [&](bool is, const std::string& what) {
     if (is) throw InputError(fmt::format("{}: Attention of ONNX {}", title, what));
   };
-  const CallRequests& r = plan.requests();
-  refuse_if(plan.reads_content(),
+  const CallRequests& r = lowered.requests();
+  refuse_if(lowered.reads_content(),
             "takes a bias, and what is added here depends on the numbers in q, k or v");
   refuse_if(c.layer && c.layer->rotary != nullptr, "does not rotate, and this layer does");
   refuse_if(!c.args.prepare.empty() || !r.prepare.empty(),
@@ -160,7 +160,7 @@ OnnxNode attention_node(const EmitOptions& o, const Subject& s, const ScoreEncod
   if (!o.dtype.empty() && o.dtype != "f32")
     throw UsageError("--dtype of what acts in the score is f32, got \"" + o.dtype + "\"");
   const AttendCall c = call_of_zeros(o, e);
-  AttentionPlan plan = plan_of_call(c, o.call, e);
+  const AttentionPlan plan = plan_of_call(c, o.call, e);
   for (const Input& input : plan.inputs())
     if (!input.optional)
       throw InputError(fmt::format(
@@ -168,14 +168,15 @@ OnnxNode attention_node(const EmitOptions& o, const Subject& s, const ScoreEncod
           input.name));
   NamedFiles files;
   files.read_parameters(plan.parameters(), o.call.params, o.call.subject.start, e);
-  plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
-  check_sayable(s.title, c, plan);
+  const LoweredAttention lowered =
+      plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
+  check_sayable(s.title, c, lowered);
   Array bias = make_array(DType::f32, {1, o.heads, c.args.q.tokens, c.args.k.tokens});
   AttentionScores scores;
   scores.scores = bias.view();
-  plan.scores(c.args, {}, scores);
+  lowered.scores(c.args, {}, scores);
   OnnxNode n{"Attention", title_of(s, o.call.subject)};
-  n.attributes.emplace_back("scale", static_cast<float>(plan.scale()));
+  n.attributes.emplace_back("scale", static_cast<float>(lowered.scale()));
   n.inputs = {"Q", "K", "V", "attn_mask"};
   const Index queries = c.args.q.tokens, keys = c.args.k.tokens;
   n.given = {{"Q", DType::f32, {"batch", o.heads, queries, o.head_dim}},

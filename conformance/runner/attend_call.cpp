@@ -339,7 +339,7 @@ void AttendCall::read_named(const Check& check) {
                                        : converted<double>(s.values(), DType::f64, shape))});
     order_input(check, s, inputs.back().array);
   }
-  plan->lower(parameters, distance_ranges(args.query_positions, args.key_positions));
+  lowered = plan->lower(parameters, distance_ranges(args.query_positions, args.key_positions));
 }
 
 }  // namespace posenc::conformance

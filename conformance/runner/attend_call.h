@@ -29,6 +29,7 @@ class AttendCall {
   std::unique_ptr<Projected> projected;  // where the check makes q, k and v of hidden states
   AttentionArgs args;
   std::optional<AttentionPlan> plan;
+  std::optional<LoweredAttention> lowered;
   std::vector<NamedArray> parameters, inputs;
   HeadsArray q, k, v;
 

@@ -167,7 +167,7 @@ void expect_scores(Check& check, const AttendCall& call, Compared& c) {
     return tensor(static_cast<void*>(numbers[i].data()), DType::f64, shape);
   };
   const AttentionScores s{view(0), view(1), view(2), view(3), view(4), view(5), view(6)};
-  call.plan->scores(call.args, call.inputs, s);
+  call.lowered->scores(call.args, call.inputs, s);
   c.scores = numbers[1];
   for (std::size_t i = 0; i < 7; ++i) expect_pairs(check, names[i], numbers[i], c);
   expect_pairs(check, "content_key", numbers[0], c);
@@ -318,7 +318,7 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
   for (const NamedArray& i : call.inputs)
     if (i.array.dtype == DType::f64)
       b.named.push_back({i.name, b.zeros(std::string(i.name), i.array)});
-  call.plan->backward(a, call.inputs, result, d, b.g, b.named);
+  call.lowered->backward(a, call.inputs, result, d, b.g, b.named);
   for (const auto& [name, x] : {std::pair{"q", &dq}, std::pair{"k", &dk}, std::pair{"v", &dv}}) {
     if (call.projected) call.projected->pull_heads(name, *x);
     const std::string* named = back.array_name("out", name);
@@ -344,7 +344,7 @@ void run_attend(Check& check) {
   out.axes = Axes(out.data.shape, "bhtd", {});
   std::vector<double> lse(static_cast<std::size_t>(a.q.batch * a.q.heads * a.q.tokens));
   const AttentionResult result{out.view(), tensor(lse.data(), {a.q.batch, a.q.heads, a.q.tokens})};
-  call.plan->forward(a, call.inputs, result);
+  call.lowered->forward(a, call.inputs, result);
   Compared compared = compared_rows(check, call, lse);
   if (call.projected && call.projected->has_output())
     expect_projected(check, *call.projected, out, compared);

@@ -73,13 +73,13 @@ Bias bias_of(const Check& check) {
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   AttentionSizes sizes{.heads = heads_count, .head_dim = dim};
   if (check.find("scale") != nullptr) sizes.scale = check.number("scale", 0);
-  AttentionPlan plan(views, sizes);
+  const AttentionPlan plan(views, sizes);
   const Given given = given_parameters(check, plan.parameters());
   std::vector<NamedArray> parameters;
   const std::vector<Parameter> named = plan.parameters();
   for (std::size_t n = 0; n < named.size(); ++n)
     parameters.push_back({named[n].name, given.views[n]});
-  plan.lower(parameters, distance_ranges(query, key));
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(query, key));
   const GivenInputs inputs(check, plan.inputs());
   const Index batch = std::max({query.batch, key.batch, inputs.batch()});
   const Array q = make_array(DType::f64, {batch, query.count(), heads_count, dim});
@@ -95,7 +95,7 @@ Bias bias_of(const Check& check) {
   bias.value.resize(static_cast<std::size_t>(batch * heads_count * query.count() * key.count()));
   AttentionScores s;
   s.scores = tensor(static_cast<void*>(bias.value.data()), DType::f64, bias.shape);
-  plan.scores(a, inputs.views, s);
+  lowered.scores(a, inputs.views, s);
   return bias;
 }
 

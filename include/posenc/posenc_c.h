@@ -355,8 +355,8 @@ POSENC_API int64_t posenc_attention_arrays(const posenc_attention* attention); /
 POSENC_API posenc_status posenc_attention_array(const posenc_attention* attention, int64_t index,
                                                 posenc_attention_array_info* info,
                                                 posenc_error* error);
-/* Takes the learned arrays for calls at such positions; again whenever they change. They must stay
-   alive and unchanged until the last call. Not while another thread uses the plan. */
+/* Copies the learned arrays for calls at such positions; again whenever they change. Not while another
+   thread uses the plan. Schemes that learn nothing and do not depend on distances need no such call. */
 POSENC_API posenc_status posenc_attention_lower(posenc_attention* attention,
                                                 const posenc_named_tensor* parameters, size_t count,
                                                 const PosencDLTensor* query_positions,

@@ -31,7 +31,7 @@ class Attention {
   nb::dict scores(nb::handle names);
   nb::object probabilities();
   nb::tuple locality();
-  bool reads_content() const { return plan_->reads_content(); }
+  bool reads_content() const { return lowered_->reads_content(); }
 
  private:
   void make_plan(nb::handle encodings);
@@ -43,6 +43,7 @@ class Attention {
   CallArguments call_;
   NamedBorrowed parameters_, inputs_;
   std::optional<AttentionPlan> plan_;
+  std::optional<LoweredAttention> lowered_;
   std::optional<Regions> regions_;
   Executor team_ = default_executor();
   ResultArrays made_;
@@ -97,11 +98,12 @@ void Attention::run() {
   const bool done = options().value<bool>("done", "must be True or False").value_or(false);
   {
     const nb::gil_scoped_release free;
-    plan_->lower(parameters, distance_ranges(args().query_positions, args().key_positions));
+    lowered_ =
+        plan_->lower(parameters, distance_ranges(args().query_positions, args().key_positions));
   }
   if (done) return;
   run_interruptible(team_,
-                    [&](const Executor& e) { plan_->forward(args(), inputs, made_.result, e); });
+                    [&](const Executor& e) { lowered_->forward(args(), inputs, made_.result, e); });
   call_.warn_of_order();
 }
 
@@ -139,7 +141,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   const std::vector<NamedArray> inputs = named(inputs_);
   const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
   run_interruptible(team_, [&](const Executor& e) {
-    plan_->backward(args(), inputs, made_.result, d_result, g, named_gradients, e);
+    lowered_->backward(args(), inputs, made_.result, d_result, g, named_gradients, e);
     if (regions_ && !g.regions.empty()) regions_->pull_back(g.q, g.k);
   });
   all["parameters"] = of_parameters;
@@ -172,7 +174,7 @@ nb::dict Attention::scores(nb::handle names) {
     *to = zeros_in(all, name.c_str(), DType::f64, shape);
   }
   const std::vector<NamedArray> inputs = named(inputs_);
-  run_interruptible(team_, [&](const Executor& e) { plan_->scores(args(), inputs, s, e); });
+  run_interruptible(team_, [&](const Executor& e) { lowered_->scores(args(), inputs, s, e); });
   return all;
 }
 

@@ -39,7 +39,7 @@ class BiasCall {
     } else {
       keys_ = key_.emplace(key_positions, Name{kBias, "key_positions"}).value();
     }
-    plan_->lower(named(parameters_), distance_ranges(query_.value(), keys_));
+    lowered_ = plan_->lower(named(parameters_), distance_ranges(query_.value(), keys_));
     shape_ = {1, heads, query_.value().count, keys_.count};
     by_distance_ = by_distance;
   }
@@ -49,7 +49,7 @@ class BiasCall {
     const Borrowed to(made, {kBias, "bias"}, Use::write);
     const std::vector<NamedArray> in = named(inputs_);
     const nb::gil_scoped_release free;
-    plan_->bias(query_.value(), keys_, in, tensor(to.view().data, DType::f64, shape_));
+    lowered_->bias(query_.value(), keys_, in, tensor(to.view().data, DType::f64, shape_));
     return made;
   }
 
@@ -82,7 +82,7 @@ class BiasCall {
     whole.stride = {0, v.stride[0], v.stride[1], by_distance_ ? 0 : v.stride[2], 0};
     {
       const nb::gil_scoped_release free;
-      plan_->bias_backward(query_.value(), keys_, in, whole, gradients);
+      lowered_->bias_backward(query_.value(), keys_, in, whole, gradients);
     }
     nb::dict all;
     all["parameters"] = of_parameters;
@@ -119,6 +119,7 @@ class BiasCall {
   Positions keys_;
   NamedBorrowed parameters_, inputs_;
   std::optional<AttentionPlan> plan_;
+  std::optional<LoweredAttention> lowered_;
   std::array<Index, 4> shape_{};
   bool by_distance_ = false;
 };

@@ -54,7 +54,7 @@ FUNCTIONS_NOT_IN_PYTHON = {
     "check_rows": "every call checks itself", "distance_ranges": "attend lowers for the positions of the call",
     "relative_scheme": "encodings are texts or classes", "query_offsets": "attend(offset=)",
     "default_positions": "attend without positions", "order_conflict": "attend warns",
-    "row_of": "of lowered terms, which Python has not",
+    "row_of": "of lowered terms, which Python has not", "term_arrays": "as row_of", "term_name": "as row_of",
 }
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface to attention with position terms.
+#include <optional>
 #include <vector>
 
 #include "c/support.h"
@@ -9,6 +10,7 @@ using namespace posenc::c;
 
 struct posenc_attention {
   posenc::AttentionPlan plan;
+  std::optional<posenc::LoweredAttention> lowered;  // by posenc_attention_lower
   std::vector<posenc::Parameter> parameters;
   std::vector<posenc::Input> inputs;
 };
@@ -96,6 +98,15 @@ std::vector<posenc::NamedArray> arrays_of(const posenc_named_tensor* list, std::
   return all;
 }
 
+// Schemes that learn nothing and do not depend on distances need no posenc_attention_lower.
+posenc::LoweredAttention lowered(const posenc_attention* attention) {
+  const posenc_attention& a = need(attention, "attention");
+  if (a.lowered) return *a.lowered;
+  if (!a.parameters.empty())
+    posenc::refuse("attention_plan", "lower must be called before a call runs");
+  return a.plan.lower({});
+}
+
 void describe(const posenc_attention& a, std::size_t index, posenc_attention_array_info& to) {
   posenc_attention_array_info info{};
   const bool input = index >= a.parameters.size();
@@ -139,7 +150,7 @@ posenc_status posenc_attention_create(const char* const* schemes, size_t count,
     posenc::AttentionPlan plan(texts, known, s.context);
     auto parameters = plan.parameters();
     auto inputs = plan.inputs();
-    out = new posenc_attention{std::move(plan), std::move(parameters), std::move(inputs)};
+    out = new posenc_attention{std::move(plan), {}, std::move(parameters), std::move(inputs)};
   });
 }
 
@@ -172,7 +183,7 @@ posenc_status posenc_attention_lower(posenc_attention* attention,
     const auto distance = posenc::distance_ranges(
         posenc::positions(posenc::const_from_dlpack(need(query_positions, "query_positions"))),
         posenc::positions(posenc::const_from_dlpack(need(key_positions, "key_positions"))));
-    a.plan.lower(arrays_of(parameters, count, "parameters"), distance);
+    a.lowered = a.plan.lower(arrays_of(parameters, count, "parameters"), distance);
   });
 }
 
@@ -185,7 +196,7 @@ posenc_status posenc_attention_forward(const posenc_attention* attention,
     const posenc_attention_call c = known_call(call);
     posenc::AttentionResult r{heads_in(&need(out, "out"), call_layout(c)), {}};
     if (log_sum_exp != nullptr) r.log_sum_exp = posenc::from_dlpack(*log_sum_exp);
-    need(attention, "attention").plan.forward(arguments(c), arrays_of(inputs, count, "inputs"), r);
+    lowered(attention).forward(arguments(c), arrays_of(inputs, count, "inputs"), r);
   });
 }
 
@@ -211,9 +222,8 @@ posenc_status posenc_attention_backward(const posenc_attention* attention,
       const posenc_named_tensor& t = (&need(gradients, "gradients"))[i];
       named.push_back({&need(t.name, "name"), posenc::from_dlpack(need(t.tensor, t.name))});
     }
-    need(attention, "attention")
-        .plan.backward(arguments(c), arrays_of(inputs, input_count, "inputs"),
-                       {read(out, "out"), {}}, {read(d_out, "d_out"), {}}, g, named);
+    lowered(attention).backward(arguments(c), arrays_of(inputs, input_count, "inputs"),
+                                {read(out, "out"), {}}, {read(d_out, "d_out"), {}}, g, named);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "posenc/attention/plan.h"
 #include "posenc/positions/sequence.h"
@@ -50,10 +51,10 @@ constexpr std::string_view kT5 = "t5 bidirectional=false num_buckets=8 max_dista
 
 TEST(AttentionPlan, IsTheStructCallOfItsSchemes) {
   PlanWorld w;
-  AttentionPlan plan(kT5, PlanWorld::sizes());
+  const AttentionPlan plan(kT5, PlanWorld::sizes());
   const NamedArray parameters[] = {{"table", w.t5_table()}};
-  plan.lower(parameters, distance_ranges(w.at, w.at));
-  plan.forward(w.call(), {}, w.result());
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(w.at, w.at));
+  lowered.forward(w.call(), {}, w.result());
   const std::vector<double> got = w.out;
 
   LoweredTerms low;
@@ -67,13 +68,46 @@ TEST(AttentionPlan, IsTheStructCallOfItsSchemes) {
   EXPECT_EQ(got, w.out);
 }
 
+// Two sets of parameters beside each other; neither the plan nor the caller's arrays need to stay.
+TEST(AttentionPlan, LoweredSchemesOwnTheirParameters) {
+  PlanWorld w;
+  std::optional<AttentionPlan> plan(std::in_place, kT5, PlanWorld::sizes());
+  const auto lower = [&] {
+    const NamedArray parameters[] = {{"table", w.t5_table()}};
+    return plan->lower(parameters, distance_ranges(w.at, w.at));
+  };
+  const auto result_of = [&](const LoweredAttention& lowered) {
+    lowered.forward(w.call(), {}, w.result());
+    return w.out;
+  };
+  const LoweredAttention first = lower();
+  const std::vector<double> before = result_of(first);
+  for (double& x : w.table) x = -x;
+  const LoweredAttention second = lower();
+  EXPECT_NE(result_of(second), before);
+  EXPECT_EQ(result_of(first), before);
+  const LoweredAttention copy = first;
+  plan.reset();
+  w.table.assign(w.table.size(), 0.0);
+  EXPECT_EQ(result_of(copy), before);
+  // What pull_back reads is the copy too.
+  std::vector<double> d_table(w.table.size()), again = d_table;
+  const auto gradient = [&](const LoweredAttention& lowered, std::vector<double>& d) {
+    const NamedGradient named[] = {{"table", tensor(d.data(), {8, kPlanHeads})}};
+    lowered.backward(w.call(), {}, w.result(), w.result(), {}, named);
+  };
+  result_of(first), gradient(first, d_table);
+  result_of(copy), gradient(copy, again);
+  EXPECT_EQ(d_table, again);
+}
+
 TEST(AttentionPlan, RotatesAndAddsTerms) {
   PlanWorld w;
   const AttentionSizes sizes{.heads = kPlanHeads, .head_dim = kPlanDim, .scale = 0.5};
-  AttentionPlan plan({"rope head_dim=4 pairing=half_split", "alibi", kT5}, sizes);
+  const AttentionPlan plan({"rope head_dim=4 pairing=half_split", "alibi", kT5}, sizes);
   const NamedArray parameters[] = {{"table", w.t5_table()}};
-  plan.lower(parameters, distance_ranges(w.at, w.at));
-  plan.forward(w.call(), {}, w.result());
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(w.at, w.at));
+  lowered.forward(w.call(), {}, w.result());
   const std::vector<double> got = w.out;
 
   const RotaryPlan rotary(resolve(parse_encoding("rope head_dim=4 pairing=half_split")),
@@ -82,9 +116,9 @@ TEST(AttentionPlan, RotatesAndAddsTerms) {
   rotary.apply(QK{heads(rotated.q.data(), kPlanTokens, kPlanHeads, kPlanDim),
                   heads(rotated.k.data(), kPlanTokens, kPlanHeads, kPlanDim)},
                w.at);
-  AttentionPlan bare({"alibi", kT5}, sizes);
-  bare.lower(parameters, distance_ranges(w.at, w.at));
-  bare.forward(rotated.call(), {}, rotated.result());
+  const AttentionPlan bare({"alibi", kT5}, sizes);
+  const LoweredAttention lowered_bare = bare.lower(parameters, distance_ranges(w.at, w.at));
+  lowered_bare.forward(rotated.call(), {}, rotated.result());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], rotated.out[i], 1e-14);
 }
 
@@ -96,9 +130,10 @@ TEST(AttentionPlan, WhatOneSchemeAsksForIsTheScaleOfAll) {
                                    {"1.table", tensor(rows.data(), {3, kPlanDim})}};
   const char* shaw = "shaw left=1 right=1 values=none";
   const auto run = [&](std::optional<double> scale) {
-    AttentionPlan plan({kT5, shaw}, {.heads = kPlanHeads, .head_dim = kPlanDim, .scale = scale});
-    plan.lower(parameters, distance_ranges(w.at, w.at));
-    plan.forward(w.call(), {}, w.result());
+    const AttentionPlan plan({kT5, shaw},
+                             {.heads = kPlanHeads, .head_dim = kPlanDim, .scale = scale});
+    const LoweredAttention lowered = plan.lower(parameters, distance_ranges(w.at, w.at));
+    lowered.forward(w.call(), {}, w.result());
     return w.out;
   };
   EXPECT_EQ(run({}), run(1));
@@ -109,8 +144,8 @@ TEST(AttentionPlan, WhatOneSchemeAsksForIsTheScaleOfAll) {
 // A key of padding gets nothing of what is left, though it is the query's own.
 TEST(AttentionPlan, StickBreakingLeavesNothingToPadding) {
   PlanWorld w;
-  AttentionPlan plan("stick_breaking own=true", PlanWorld::sizes());
-  plan.lower({});
+  const AttentionPlan plan("stick_breaking own=true", PlanWorld::sizes());
+  const LoweredAttention lowered = plan.lower({});
   std::vector<std::int64_t> length{5};
   AttentionArgs a = w.call();
   a.mask.window_right = -1;
@@ -118,13 +153,13 @@ TEST(AttentionPlan, StickBreakingLeavesNothingToPadding) {
   std::vector<double> nan = w.v;
   for (std::size_t i = 5 * kPlanHeads * kPlanDim; i < nan.size(); ++i) nan[i] = std::nan("");
   a.v = heads(std::as_const(nan).data(), kPlanTokens, kPlanHeads, kPlanDim);
-  plan.forward(a, {}, w.result());
+  lowered.forward(a, {}, w.result());
   for (const double x : w.out) EXPECT_TRUE(std::isfinite(x));
 }
 
 TEST(AttentionPlan, SchemesOfOneNameAreNumbered) {
-  AttentionPlan plan({kT5, "t5 bidirectional=true num_buckets=4 max_distance=9"},
-                     PlanWorld::sizes());
+  const AttentionPlan plan({kT5, "t5 bidirectional=true num_buckets=4 max_distance=9"},
+                           PlanWorld::sizes());
   const std::vector<Parameter> p = plan.parameters();
   ASSERT_EQ(p.size(), 2u);
   EXPECT_EQ(p[0].name, "0.table");
@@ -133,13 +168,13 @@ TEST(AttentionPlan, SchemesOfOneNameAreNumbered) {
 
 TEST(AttentionPlan, PositionsCountUpWhereNoneAreGiven) {
   PlanWorld w;
-  AttentionPlan plan("alibi", PlanWorld::sizes());
-  plan.lower({}, distance_ranges(w.at, w.at));
-  plan.forward(w.call(), {}, w.result());
+  const AttentionPlan plan("alibi", PlanWorld::sizes());
+  const LoweredAttention lowered = plan.lower({}, distance_ranges(w.at, w.at));
+  lowered.forward(w.call(), {}, w.result());
   const std::vector<double> got = w.out;
   AttentionArgs a = w.call();
   a.query_positions = a.key_positions = {};
-  plan.forward(a, {}, w.result());
+  lowered.forward(a, {}, w.result());
   EXPECT_EQ(got, w.out);
 }
 
@@ -149,22 +184,22 @@ TEST(AttentionPlan, DistancesBeyondThoseLoweredAreRefused) {
   const std::vector<double> one{1, 1};
   const ConstTensorView numbers = tensor(one.data(), {2});
   const NamedArray parameters[] = {{"bias_p", numbers}, {"bias_a", numbers}};
-  AttentionPlan plan("kerple kernel=log", PlanWorld::sizes());
+  const AttentionPlan plan("kerple kernel=log", PlanWorld::sizes());
   const DistanceRange past[] = {{0, 8}}, few[] = {{-8, 7}};
-  plan.lower(parameters, past);  // what a causal mask shows
-  EXPECT_NO_THROW(plan.forward(w.call(), {}, w.result()));
+  LoweredAttention lowered = plan.lower(parameters, past);  // what a causal mask shows
+  EXPECT_NO_THROW(lowered.forward(w.call(), {}, w.result()));
   AttentionArgs both = w.call();
   both.mask.causal = false;
-  EXPECT_THAT(refusal([&] { plan.forward(both, {}, w.result()); }), HasSubstr("0 to 8, got -8"));
-  plan.lower(parameters, few);
-  EXPECT_THAT(refusal([&] { plan.forward(w.call(), {}, w.result()); }),
+  EXPECT_THAT(refusal([&] { lowered.forward(both, {}, w.result()); }), HasSubstr("0 to 8, got -8"));
+  lowered = plan.lower(parameters, few);
+  EXPECT_THAT(refusal([&] { lowered.forward(w.call(), {}, w.result()); }),
               HasSubstr("-8 to 7, got 8"));
   both = w.call();
   both.mask.window_left = 7;
-  EXPECT_NO_THROW(plan.forward(both, {}, w.result()));
-  AttentionPlan alibi("alibi", PlanWorld::sizes());  // has no lines
-  alibi.lower({}, few);
-  EXPECT_NO_THROW(alibi.forward(w.call(), {}, w.result()));
+  EXPECT_NO_THROW(lowered.forward(both, {}, w.result()));
+  const AttentionPlan alibi("alibi", PlanWorld::sizes());  // has no lines
+  const LoweredAttention lowered_alibi = alibi.lower({}, few);
+  EXPECT_NO_THROW(lowered_alibi.forward(w.call(), {}, w.result()));
 }
 
 TEST(AttentionPlan, DistancesOfPositions) {
@@ -184,9 +219,9 @@ TEST(AttentionPlan, DistancesOfPositions) {
 TEST(AttentionPlan, SizesOfACallAreThePlans) {
   PlanWorld w;
   const auto run = [&](const AttentionSizes& sizes) {
-    AttentionPlan plan("alibi", sizes);
-    plan.lower({}, distance_ranges(w.at, w.at));
-    return refusal([&] { plan.forward(w.call(), {}, w.result()); });
+    const AttentionPlan plan("alibi", sizes);
+    const LoweredAttention lowered = plan.lower({}, distance_ranges(w.at, w.at));
+    return refusal([&] { lowered.forward(w.call(), {}, w.result()); });
   };
   EXPECT_THAT(run({.heads = 1, .head_dim = kPlanDim}),
               HasSubstr("q must have the heads of the plan, 1, got 2"));
@@ -206,13 +241,13 @@ TEST(AttentionPlan, RefusalsNameWhatAUserKnows) {
   const AttentionSizes sizes{.heads = kPlanHeads, .head_dim = kPlanDim};
   const auto lowered = [&](const char* scheme, std::span<const DistanceRange> distance) {
     std::vector<double> numbers(4096, 0.5);
-    AttentionPlan plan(scheme, sizes);
+    const AttentionPlan plan(scheme, sizes);
     std::vector<NamedArray> all;
     const std::vector<Parameter> wanted = plan.parameters();
     for (const Parameter& p : wanted)
       all.push_back({p.name, tensor(std::as_const(numbers).data(), DType::f64, p.shape)});
-    plan.lower(all, distance);
-    plan.forward(w.call(), {}, w.result());
+    const LoweredAttention lowered = plan.lower(all, distance);
+    lowered.forward(w.call(), {}, w.result());
   };
   const std::vector<DistanceRange> one = distance_ranges(w.at, w.at);
   EXPECT_THAT(
@@ -229,7 +264,7 @@ TEST(AttentionPlan, RefusalsNameWhatAUserKnows) {
   EXPECT_THAT(refusal([&] { lowered("forgetting", one); }),
               HasSubstr("inputs must have the array \"log_gate\" of forgetting, [batch or 1, keys, "
                         "2] of f64 or f32, which is missing"));
-  AttentionPlan t5(kT5, sizes);
+  const AttentionPlan t5(kT5, sizes);
   EXPECT_THAT(refusal([&] { t5.lower({}); }),
               HasSubstr("parameters must have the array \"table\" of t5, ["));
 }
@@ -248,23 +283,22 @@ TEST(AttentionPlan, Refusals) {
   EXPECT_THAT(says({"alibi"}, {.heads = 0, .head_dim = 4}), HasSubstr("heads"));
   EXPECT_THAT(says({"alibi"}, {.heads = 6, .head_dim = 4, .key_heads = 4}),
               HasSubstr("key_heads must divide"));
-  AttentionPlan plan(kT5, sizes);
-  EXPECT_THAT(refusal([&] { plan.forward(w.call(), {}, w.result()); }), HasSubstr("lower must"));
+  const AttentionPlan plan(kT5, sizes);
   EXPECT_THAT(refusal([&] { plan.lower({}); }), HasSubstr("table"));
   const NamedArray unknown[] = {{"table", w.t5_table()}, {"tabel", w.t5_table()}};
   EXPECT_THAT(refusal([&] { plan.lower(unknown); }), HasSubstr("tabel"));
-  plan.lower(std::span(unknown, 1), distance_ranges(w.at, w.at));
-  EXPECT_THAT(refusal([&] { plan.forward(w.call(), unknown, w.result()); }),
+  const LoweredAttention lowered = plan.lower(std::span(unknown, 1), distance_ranges(w.at, w.at));
+  EXPECT_THAT(refusal([&] { lowered.forward(w.call(), unknown, w.result()); }),
               HasSubstr("no inputs"));
   AttentionArgs other = w.call();
   other.scale = 0.25;
-  EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("scale"));
+  EXPECT_THAT(refusal([&] { lowered.forward(other, {}, w.result()); }), HasSubstr("scale"));
   other = w.call();
   other.q = heads(std::as_const(w.q).data(), kPlanTokens, kPlanHeads * 2, kPlanDim / 2);
-  EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("heads"));
+  EXPECT_THAT(refusal([&] { lowered.forward(other, {}, w.result()); }), HasSubstr("heads"));
   const NamedGradient named[] = {{"nothing", {}}};
   EXPECT_THAT(refusal([&] {
-                plan.backward(w.call(), {}, w.result(), w.result(), AttentionGradients{}, named);
+                lowered.backward(w.call(), {}, w.result(), w.result(), AttentionGradients{}, named);
               }),
               HasSubstr("nothing"));
 }

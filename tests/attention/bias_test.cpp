@@ -39,29 +39,31 @@ struct ScoreWorld {
       {"t5 bidirectional=false num_buckets=8 max_distance=16", "shaw left=2 right=1 values=none"},
       {.heads = kBiasHeads, .head_dim = kBiasDim, .scale = 0.5}};
 
-  AttentionArgs call() {
+  AttentionArgs call() const {
     AttentionArgs a;
-    a.q = heads(std::as_const(q).data(), kBiasTokens, kBiasHeads, kBiasDim);
-    a.k = a.v = heads(std::as_const(k).data(), kBiasTokens, kBiasHeads, kBiasDim);
+    a.q = heads(q.data(), kBiasTokens, kBiasHeads, kBiasDim);
+    a.k = a.v = heads(k.data(), kBiasTokens, kBiasHeads, kBiasDim);
     a.query_positions = a.key_positions = at;
     a.mask.causal = true;
     a.softcap = 1.5;
-    a.mask.bias = tensor(std::as_const(bias).data(), {kBiasTokens, kBiasTokens});
-    const NamedArray named[] = {{"0.table", tensor(std::as_const(table).data(), {8, kBiasHeads})},
-                                {"1.table", tensor(std::as_const(shaw).data(), {4, kBiasDim})}};
+    a.mask.bias = tensor(bias.data(), {kBiasTokens, kBiasTokens});
+    return a;
+  }
+  LoweredAttention lowered() const {
+    const NamedArray named[] = {{"0.table", tensor(table.data(), {8, kBiasHeads})},
+                                {"1.table", tensor(shaw.data(), {4, kBiasDim})}};
     const std::vector<Parameter> list = plan.parameters();
     std::vector<NamedArray> given;
     for (const Parameter& p : list)
       given.push_back({p.name, p.shape[0] == 8 ? named[0].array : named[1].array});
-    plan.lower(given, distance_ranges(at, at));
-    return a;
+    return plan.lower(given, distance_ranges(at, at));
   }
   // sum over visible pairs of scores x d.
   double value() {
     std::vector<double> scores(d.size());
     AttentionScores s;
     s.scores = tensor(scores.data(), {1, kBiasHeads, kBiasTokens, kBiasTokens});
-    plan.scores(call(), {}, s);
+    lowered().scores(call(), {}, s);
     double sum = 0;
     for (std::size_t i = 0; i < d.size(); ++i)
       if (std::isfinite(scores[i])) sum += scores[i] * d[i];
@@ -94,7 +96,7 @@ TEST(ScoresBackward, IsTheSlopeOfEveryScore) {
   for (const Parameter& p : list)
     named.push_back({p.name, p.shape[0] == 8 ? tensor(d_table.data(), {8, kBiasHeads})
                                              : tensor(d_shaw.data(), {4, kBiasDim})});
-  w.plan.scores_backward(
+  w.lowered().scores_backward(
       call, {}, tensor(std::as_const(w.d).data(), {1, kBiasHeads, kBiasTokens, kBiasTokens}), g,
       named);
   w.expect_slope(w.q, d_q, "q");
@@ -108,7 +110,7 @@ TEST(ScoresBackward, RefusesOtherShapesAndItsOwnMemory) {
   ScoreWorld w;
   const AttentionArgs call = w.call();
   const auto of = [&](const ConstTensorView& d, const AttentionGradients& g = {}) {
-    return refusal([&] { w.plan.scores_backward(call, {}, d, g, {}); });
+    return refusal([&] { w.lowered().scores_backward(call, {}, d, g, {}); });
   };
   EXPECT_THAT(of(tensor(std::as_const(w.d).data(), {kBiasHeads, kBiasTokens, kBiasTokens})),
               HasSubstr("the gradient of the scores must be [batch, heads, queries, keys]"));
@@ -124,39 +126,39 @@ TEST(ScoresBackward, RefusesOtherShapesAndItsOwnMemory) {
 // T5's table by hand: four causal tokens have four pairs at distance 0 and six later keys, which read
 // row 0 too, then three, two and one pairs.
 TEST(Bias, OfT5AndItsGradient) {
-  AttentionPlan plan("t5 bidirectional=false", {.heads = 1, .head_dim = 8});
+  const AttentionPlan plan("t5 bidirectional=false", {.heads = 1, .head_dim = 8});
   std::vector<double> table(32), d_table(32), bias(16), ones(16, 1.0);
   for (std::size_t r = 0; r < table.size(); ++r) table[r] = static_cast<double>(r * r);
   const OwnedPositions at = arange(0, 4);
   const NamedArray p[] = {{"table", tensor(std::as_const(table).data(), {32, 1})}};
-  plan.lower(p, distance_ranges(at, at));
-  plan.bias(at, at, {}, tensor(bias.data(), {1, 1, 4, 4}));
+  const LoweredAttention lowered = plan.lower(p, distance_ranges(at, at));
+  lowered.bias(at, at, {}, tensor(bias.data(), {1, 1, 4, 4}));
   EXPECT_THAT(bias, ElementsAre(0, 0, 0, 0, 1, 0, 0, 0, 4, 1, 0, 0, 9, 4, 1, 0));
   const NamedGradient g[] = {{"table", tensor(d_table.data(), {32, 1})}};
-  plan.bias_backward(at, at, {}, tensor(std::as_const(ones).data(), {1, 1, 4, 4}), g);
+  lowered.bias_backward(at, at, {}, tensor(std::as_const(ones).data(), {1, 1, 4, 4}), g);
   EXPECT_EQ(std::vector<double>(d_table.begin(), d_table.begin() + 5),
             (std::vector<double>{10, 3, 2, 1, 0}));
 }
 
 TEST(Bias, SidesAndRefusals) {
-  AttentionPlan half("alibi future=half_heads", {.heads = 2, .head_dim = 8});
+  const AttentionPlan half("alibi future=half_heads", {.heads = 2, .head_dim = 8});
   const OwnedPositions at = arange(0, 2);
-  half.lower({}, distance_ranges(at, at));
+  const LoweredAttention lowered_half = half.lower({}, distance_ranges(at, at));
   std::vector<double> bias(8);
-  half.bias(at, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
+  lowered_half.bias(at, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
   EXPECT_TRUE(std::isinf(bias[1]) != std::isinf(bias[2]));  // head 0 sees one side
   EXPECT_TRUE(std::isinf(bias[5]) != std::isinf(bias[6]));
-  AttentionPlan shaw("shaw left=2 values=none", {.heads = 2, .head_dim = 8});
+  const AttentionPlan shaw("shaw left=2 values=none", {.heads = 2, .head_dim = 8});
   const std::vector<double> table(3 * 8);
   const NamedArray p[] = {{"table", tensor(table.data(), {3, 8})}};
-  shaw.lower(p, distance_ranges(at, at));
+  const LoweredAttention lowered_shaw = shaw.lower(p, distance_ranges(at, at));
   EXPECT_THAT(refusal([&] {
-                shaw.bias(at, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
+                lowered_shaw.bias(at, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
               }),
               HasSubstr("must not read q, k or v"));
   const OwnedPositions two{std::vector<Index>{0, 1, 0, 1}, 1, 2};
   EXPECT_THAT(refusal([&] {
-                half.bias(two, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
+                lowered_half.bias(two, at, {}, tensor(bias.data(), {1, 2, 2, 2}));
               }),
               HasSubstr("query positions of a bias must be those of one sequence"));
 }

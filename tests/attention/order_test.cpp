@@ -151,10 +151,10 @@ TEST(CallOrder, GatesAreReadAtTheKeysOfTheQueries) {
   c.args.mask.causal = true;
   for (std::size_t n = 0; n < c.k.size(); ++n) c.k[n] = 0.1 * static_cast<double>(n);
   const std::vector<double> gate{-1, -2, -3, -4, -5, -6};
-  AttentionPlan plan("forgetting", {.heads = 1, .head_dim = 1, .scale = 1});
-  plan.lower({});
+  const AttentionPlan plan("forgetting", {.heads = 1, .head_dim = 1, .scale = 1});
+  const LoweredAttention lowered = plan.lower({});
   const NamedArray input{"log_gate", tensor(gate.data(), {1, 6, 1})};
-  plan.forward(c.args, std::span(&input, 1), c.result());
+  lowered.forward(c.args, std::span(&input, 1), c.result());
   const auto want = [&](std::initializer_list<std::pair<double, double>> scores) {
     double sum = 0, out = 0;
     for (const auto& [score, value] : scores)

@@ -36,8 +36,7 @@ struct RefusalWorld {
   Normalisation how = Normalisation::softmax;
   std::vector<NamedArray> parameters, inputs;
   std::vector<NamedGradient> named;
-  AttentionPlan plan{"t5 bidirectional=false num_buckets=8 max_distance=40",
-                     {.heads = H, .head_dim = D, .key_heads = G}};
+  std::optional<LoweredAttention> plan;
 
   double* make(Index n, bool output) {
     std::vector<double> x;
@@ -71,7 +70,9 @@ struct RefusalWorld {
     }
     parameters.push_back({"table", tensor(make(8 * H, false), {8, H})});
     named.push_back({"table", tensor(make(8 * H, true), {8, H})});
-    plan.lower(parameters, distance_ranges(at, at));
+    plan = AttentionPlan("t5 bidirectional=false num_buckets=8 max_distance=40",
+                         {.heads = H, .head_dim = D, .key_heads = G})
+               .lower(parameters, distance_ranges(at, at));
   }
   RefusalWorld(const RefusalWorld&) = delete;
   RefusalWorld& operator=(const RefusalWorld&) = delete;
@@ -102,10 +103,10 @@ inline std::vector<RefusalCall> refusal_calls() {
       {"selective", [](W& w) { attend_selective(w.a, w.r, w.options); }},
       {"selective_backward",
        [](W& w) { attend_selective_backward(w.a, w.result, w.d_result, w.g, w.options); }},
-      {"plan", [](W& w) { w.plan.forward(w.planned(), w.inputs, w.r); }},
+      {"plan", [](W& w) { w.plan->forward(w.planned(), w.inputs, w.r); }},
       {"plan_backward",
-       [](W& w) { w.plan.backward(w.planned(), w.inputs, w.result, w.d_result, w.g, w.named); }},
-      {"plan_scores", [](W& w) { w.plan.scores(w.planned(), w.inputs, w.s); }},
+       [](W& w) { w.plan->backward(w.planned(), w.inputs, w.result, w.d_result, w.g, w.named); }},
+      {"plan_scores", [](W& w) { w.plan->scores(w.planned(), w.inputs, w.s); }},
       {"merge", [](W& w) { merge(w.parts, w.whole, w.how); }},
       {"merge_backward",
        [](W& w) { merge_backward(w.parts, w.result, w.d_result, w.d_parts, w.how); }},

@@ -185,9 +185,6 @@ std::vector<SpoiltCall> spoilt_gradients() {
       {"the gradient of table must have strides",
        {"plan_backward"},
        [](W& w) { w.named[0].array.stride[0] = kFar; }},
-      {"the gradient of table must not overlap the parameter table",
-       {"plan_backward"},
-       [](W& w) { w.named[0].array.data = const_cast<void*>(w.parameters[0].array.data); }},
       {"must be the same view or not overlap",
        {"plan_backward"},
        [](W& w) { w.named[0].array.data = w.g.q.data; }},
@@ -197,12 +194,6 @@ std::vector<SpoiltCall> spoilt_gradients() {
       {"must not overlap q",
        {"plan_backward"},
        [](W& w) { w.named[0].array.data = const_cast<void*>(w.a.q.data); }},
-      {"gradient of k must not overlap",
-       {"plan_backward"},
-       [](W& w) {
-         w.named.clear(), w.g.k.data = const_cast<void*>(w.parameters[0].array.data),
-                          w.g.k.tokens = w.a.k.tokens;
-       }},
       {"elements of the gradient of table must not share",
        {"plan_backward"},
        [](W& w) { w.named[0].array.stride[0] = 0; }},

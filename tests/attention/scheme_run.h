@@ -53,7 +53,7 @@ class SchemeRun : private RandomCall {
   }
 
   CallResult of_plan(bool backward, const Executor& e = default_executor()) {
-    AttentionPlan plan(
+    const AttentionPlan plan(
         {random_.scheme},
         {.heads = H, .head_dim = D, .key_heads = G, .value_dim = V, .scale = scale_});
     std::vector<NamedArray> learned, brought;
@@ -62,15 +62,15 @@ class SchemeRun : private RandomCall {
     for (std::size_t n = 0; n < inputs_.size(); ++n)
       if (!own(inputs_[n]) && !brought_[n].empty())
         brought.push_back({inputs_[n].name, brought_[n]});
-    plan.lower(learned, shape_.distance);
+    const LoweredAttention lowered = plan.lower(learned, shape_.distance);
     const EngineUpstream up(args);
     ResultArrays to(args, args.q.dtype);
-    plan.forward(args, brought, to.r, e);
+    lowered.forward(args, brought, to.r, e);
     CallResult got{widened(to.r.out), to.lse, {}, {}};
     if (!backward) return got;
     GradientArrays g(args);
     NamedArrays named(*this);
-    plan.backward(args, brought, to.r, {up.d_out, up.d_lse}, g.g, named.of_plan, e);
+    lowered.backward(args, brought, to.r, {up.d_out, up.d_lse}, g.g, named.of_plan, e);
     return joined(std::move(got), g, named);
   }
 

@@ -92,7 +92,7 @@ class SchemeTokens {
     std::vector<NamedArray> parameters;
     const std::vector<ConstTensorView> views = learned_views();
     for (std::size_t n = 0; n < views.size(); ++n) parameters.push_back({names_[n], views[n]});
-    plan_.lower(parameters, shape_.distance);
+    const LoweredAttention lowered = plan_.lower(parameters, shape_.distance);
     Result r{Vector(static_cast<std::size_t>(cut.queries * H * V)),
              Vector(static_cast<std::size_t>(H * cut.queries)),
              {},
@@ -101,8 +101,8 @@ class SchemeTokens {
              {}};
     const AttentionResult to{heads(r.out.data(), cut.queries, H, V),
                              tensor(r.lse.data(), {1, H, cut.queries})};
-    plan_.forward(c.args, c.inputs, to);
-    if (backward) pull(c, cut, to, r);
+    lowered.forward(c.args, c.inputs, to);
+    if (backward) pull(lowered, c, cut, to, r);
     return r;
   }
   // The weight of an output or log-sum-exp in what is derived.
@@ -235,7 +235,8 @@ class SchemeTokens {
     std::vector<ConstTensorView> views_;
   };
 
-  void pull(const Call& c, const Cut& cut, const AttentionResult& to, Result& r) const {
+  void pull(const LoweredAttention& lowered, const Call& c, const Cut& cut,
+            const AttentionResult& to, Result& r) const {
     Vector d_out(r.out.size()), d_lse(r.lse.size());
     for (Index i = 0; i < cut.queries; ++i) {
       for (Index x = 0; x < H * V; ++x)
@@ -264,7 +265,7 @@ class SchemeTokens {
     for (std::size_t p = 0; p < learned.size(); at += learned[p++].size())
       named.push_back(
           {names_[p], tensor(static_cast<void*>(r.d_learned.data() + at), DType::f64, shapes_[p])});
-    plan_.backward(c.args, c.inputs, to, d, g, named);
+    lowered.backward(c.args, c.inputs, to, d, g, named);
   }
 
   AttentionPlan plan_;

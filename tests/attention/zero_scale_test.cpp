@@ -89,10 +89,10 @@ TEST(ZeroScale, OfAPlanLeavesItsTerms) {
   // ALiBi's slopes of two heads are 2^-4 and 2^-8 (Press et al., section 3).
   const auto slope = [](Index h) { return h == 0 ? 0.0625 : 0.00390625; };
   ZeroWorld w;
-  AttentionPlan plan("alibi", {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
-  plan.lower({}, distance_ranges(w.at, w.at));
-  EXPECT_EQ(plan.scale(), 0);
-  plan.forward(w.call(), {}, w.result());
+  const AttentionPlan plan("alibi", {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
+  const LoweredAttention lowered = plan.lower({}, distance_ranges(w.at, w.at));
+  EXPECT_EQ(lowered.scale(), 0);
+  lowered.forward(w.call(), {}, w.result());
   w.expect_weights(
       [&](Index h, Index i, Index j) { return std::exp(-slope(h) * static_cast<double>(i - j)); });
 }
@@ -102,10 +102,10 @@ TEST(ZeroScale, OverridesWhatASchemeAsksFor) {
   const std::vector<double> table = zero_waves(8 * kZeroHeads, 0.7);
   const NamedArray parameter[] = {{"table", tensor(table.data(), {8, kZeroHeads})}};
   ZeroWorld w;
-  AttentionPlan plan("t5 bidirectional=false num_buckets=8 max_distance=40",
-                     {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
-  plan.lower(parameter, distance_ranges(w.at, w.at));
-  plan.forward(w.call(), {}, w.result());
+  const AttentionPlan plan("t5 bidirectional=false num_buckets=8 max_distance=40",
+                           {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
+  const LoweredAttention lowered = plan.lower(parameter, distance_ranges(w.at, w.at));
+  lowered.forward(w.call(), {}, w.result());
   w.expect_weights([&](Index h, Index i, Index j) {  // 4 exact buckets, then those of 4 and 5: 4
     return std::exp(table[static_cast<std::size_t>(std::min<Index>(i - j, 4) * kZeroHeads + h)]);
   });
@@ -118,15 +118,15 @@ TEST(ZeroScale, ReachesTermsThatUseTheScaleOfTheContent) {
   const NamedArray parameters[] = {{"r_net", tensor(w1.data(), {8, 8})},
                                    {"r_w_bias", tensor(u.data(), {2, 4})},
                                    {"r_r_bias", tensor(bias.data(), {2, 4})}};
-  AttentionPlan plan("transformer_xl d_model=8",
-                     {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
+  const AttentionPlan plan("transformer_xl d_model=8",
+                           {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
   std::vector<NamedArray> named;
   const std::vector<Parameter> wanted = plan.parameters();
   ASSERT_EQ(wanted.size(), 3u);
   for (std::size_t n = 0; n < 3; ++n) named.push_back({wanted[n].name, parameters[n].array});
   ZeroWorld w;
-  plan.lower(named, distance_ranges(w.at, w.at));
-  plan.forward(w.call(), {}, w.result());
+  const LoweredAttention lowered = plan.lower(named, distance_ranges(w.at, w.at));
+  lowered.forward(w.call(), {}, w.result());
   w.expect_weights(kUniform);
 }
 
@@ -153,16 +153,16 @@ TEST(ZeroScale, GivesNoGradientToQueriesAndKeys) {
 
 TEST(ZeroScale, OfACallMustBeThatOfThePlan) {
   ZeroWorld w;
-  AttentionPlan usual("nope", {.heads = kZeroHeads, .head_dim = kZeroDim});
-  usual.lower({});
-  EXPECT_EQ(usual.scale(), 0.5);
+  const AttentionPlan usual("nope", {.heads = kZeroHeads, .head_dim = kZeroDim});
+  const LoweredAttention lowered_usual = usual.lower({});
+  EXPECT_EQ(lowered_usual.scale(), 0.5);
   AttentionArgs a = w.call();
   a.scale = 0;
-  EXPECT_THAT(refusal([&] { usual.forward(a, {}, w.result()); }),
+  EXPECT_THAT(refusal([&] { lowered_usual.forward(a, {}, w.result()); }),
               HasSubstr("scale of the call must be absent or that of the plan"));
-  AttentionPlan none("nope", {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
-  none.lower({});
-  EXPECT_NO_THROW(none.forward(a, {}, w.result()));
+  const AttentionPlan none("nope", {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = 0});
+  const LoweredAttention lowered_none = none.lower({});
+  EXPECT_NO_THROW(lowered_none.forward(a, {}, w.result()));
   w.expect_weights(kUniform);
 }
 

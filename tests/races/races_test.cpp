@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several threads may do at once, small enough for the thread sanitizer: the pool, one plan, a
-// table that grows and is replaced while readers read.
+// What several threads may do at once, small enough for the thread sanitizer: the pool, one plan,
+// lowered schemes, a table that grows and is replaced while readers read.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "posenc/attention/plan.h"
 #include "posenc/posenc.h"
 
 namespace posenc {
@@ -52,6 +53,39 @@ TEST(Races, OnePlanForAllThreads) {
       copy.apply(QK{heads(x.data(), tokens, 4, 16), {}}, arange(7, tokens));
       EXPECT_EQ(x, want);
     }
+  });
+}
+
+// One plan is lowered by several threads, and all of them call what one of them lowered.
+TEST(Races, OneLoweredAttentionForAllThreads) {
+  constexpr Index kTokens = 24, kHeads = 2, kDim = 8;
+  std::vector<double> q(kTokens * kHeads * kDim), table(8 * kHeads);
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = std::sin(static_cast<double>(i));
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = std::cos(static_cast<double>(i));
+  const OwnedPositions at = arange(0, kTokens);
+  AttentionArgs a;
+  a.q = a.k = a.v = heads(std::as_const(q).data(), kTokens, kHeads, kDim);
+  a.query_positions = a.key_positions = at;
+  const AttentionPlan plan({"rope head_dim=8 pairing=half_split",
+                            "t5 bidirectional=false num_buckets=8 max_distance=20", "alibi"},
+                           {.heads = kHeads, .head_dim = kDim});
+  const NamedArray parameters[] = {{"table", tensor(std::as_const(table).data(), {8, kHeads})}};
+  const LoweredAttention shared = plan.lower(parameters, distance_ranges(at, at));
+  const auto answers = [&](const LoweredAttention& lowered) {
+    std::vector<double> out(q.size()), d_q(q.size()), d_table(table.size());
+    const AttentionResult r{heads(out.data(), kTokens, kHeads, kDim), {}};
+    lowered.forward(a, {}, r, inline_executor());
+    const NamedGradient named[] = {{"table", tensor(d_table.data(), {8, kHeads})}};
+    AttentionGradients g;
+    g.q = heads(d_q.data(), kTokens, kHeads, kDim);
+    lowered.backward(a, {}, r, {a.v, {}}, g, named, inline_executor());
+    return std::vector<std::vector<double>>{out, d_q, d_table};
+  };
+  const std::vector<std::vector<double>> want = answers(shared);
+  in_threads(4, [&](int) {
+    const LoweredAttention copy = shared;
+    EXPECT_EQ(answers(copy), want);
+    EXPECT_EQ(answers(plan.lower(parameters, distance_ranges(at, at))), want);
   });
 }
 

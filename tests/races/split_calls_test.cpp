@@ -240,23 +240,23 @@ std::vector<Numbers> attention_answers(const Forward& forward, const Backward& b
 TEST(SplitCalls, AttentionWithTermsAndItsGradient) {
   AttentionNumbers n;
   Numbers bias = doubles(8 * 2, 5);
-  AttentionPlan plan({"t5 bidirectional=false num_buckets=8 max_distance=20", "alibi"},
-                     {.heads = 2, .head_dim = AttentionNumbers::kChannels, .scale = 1});
+  const AttentionPlan plan({"t5 bidirectional=false num_buckets=8 max_distance=20", "alibi"},
+                           {.heads = 2, .head_dim = AttentionNumbers::kChannels, .scale = 1});
   const NamedArray parameters[] = {{"table", tensor(bias.data(), {8, 2})}};
-  plan.lower(parameters, distance_ranges(n.at, n.at));
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(n.at, n.at));
   AttentionArgs a = n.call();
   a.scale = 1;
   expect_one_answer([&](const Executor& e) {
     Numbers d_bias(bias.size()), scores(2 * 64 * 64);
     std::vector<Numbers> all = attention_answers(
-        [&](const AttentionResult& r) { plan.forward(a, {}, r, e); },
+        [&](const AttentionResult& r) { lowered.forward(a, {}, r, e); },
         [&](const AttentionResult& r, const AttentionGradients& to) {
           const NamedGradient named[] = {{"table", tensor(d_bias.data(), {8, 2})}};
-          plan.backward(a, {}, r, {AttentionNumbers::view(n.up), {}}, to, named, e);
+          lowered.backward(a, {}, r, {AttentionNumbers::view(n.up), {}}, to, named, e);
         });
     AttentionScores wanted;
     wanted.scores = tensor(scores.data(), {1, 2, 64, 64});
-    plan.scores(a, {}, wanted, e);
+    lowered.scores(a, {}, wanted, e);
     all.push_back(d_bias), all.push_back(scores);
     return all;
   });

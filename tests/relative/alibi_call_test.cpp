@@ -25,8 +25,8 @@ std::vector<double> alibi_bias(const Alibi& a, Index n_heads, const OwnedPositio
                                const OwnedPositions& key,
                                std::span<const NamedArray> parameters = {},
                                std::span<const NamedArray> inputs = {}) {
-  AttentionPlan plan({a}, {.heads = n_heads, .head_dim = 1, .scale = 1});
-  plan.lower(parameters, distance_ranges(query, key));
+  const AttentionPlan plan({a}, {.heads = n_heads, .head_dim = 1, .scale = 1});
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(query, key));
   const Index n = query.count(), m = key.count();
   const std::vector<double> zeros(static_cast<std::size_t>(std::max(n, m) * n_heads));
   AttentionArgs c;
@@ -37,7 +37,7 @@ std::vector<double> alibi_bias(const Alibi& a, Index n_heads, const OwnedPositio
   std::vector<double> scores(static_cast<std::size_t>(n_heads * n * m));
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, n_heads, n, m});
-  plan.scores(c, inputs, s);
+  lowered.scores(c, inputs, s);
   return scores;
 }
 

@@ -31,8 +31,8 @@ std::vector<double> content_scores(const AnyRelativeScheme& scheme, Index tokens
                                    const Positions& at, std::span<const NamedArray> parameters,
                                    std::span<const NamedArray> inputs, const std::vector<double>& q,
                                    const std::vector<double>& k) {
-  AttentionPlan plan({scheme}, {.heads = 1, .head_dim = dim, .scale = 0.5});
-  plan.lower(parameters, distance_ranges(at, at));
+  const AttentionPlan plan({scheme}, {.heads = 1, .head_dim = dim, .scale = 0.5});
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(at, at));
   AttentionArgs a;
   a.q = heads(q.data(), tokens, 1, dim);
   a.k = a.v = heads(k.data(), tokens, 1, dim);
@@ -41,7 +41,7 @@ std::vector<double> content_scores(const AnyRelativeScheme& scheme, Index tokens
   std::vector<double> scores(static_cast<std::size_t>(tokens * tokens));
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, 1, tokens, tokens});
-  plan.scores(a, inputs, s);
+  lowered.scores(a, inputs, s);
   return scores;
 }
 

@@ -52,11 +52,11 @@ class ContentRun {
   void check() {
     SCOPED_TRACE(case_.name);
     const AttentionArgs& a = data_.args;
-    AttentionPlan plan({scheme_}, {.heads = a.q.heads,
-                                   .head_dim = a.q.dim,
-                                   .key_heads = a.k.heads,
-                                   .value_dim = a.v.dim,
-                                   .scale = a.scale});
+    const AttentionPlan plan({scheme_}, {.heads = a.q.heads,
+                                         .head_dim = a.q.dim,
+                                         .key_heads = a.k.heads,
+                                         .value_dim = a.v.dim,
+                                         .scale = a.scale});
     std::vector<NamedArray> parameters, inputs;
     std::vector<NamedGradient> named;
     const std::vector<Parameter> learned = plan.parameters();
@@ -66,13 +66,14 @@ class ContentRun {
     }
     const std::vector<Input> brought = plan.inputs();
     for (const Input& i : brought) inputs.push_back({i.name, array(i.name)});
-    plan.lower(parameters, distance_ranges(a.query_positions, a.key_positions));
+    const LoweredAttention lowered =
+        plan.lower(parameters, distance_ranges(a.query_positions, a.key_positions));
     const TensorView out = data_.zeros({a.q.batch, a.q.heads, a.q.tokens, a.v.dim});
     const TensorView lse = data_.zeros({a.q.batch, a.q.heads, a.q.tokens});
     const AttentionResult result{heads(out, HeadsLayout::bhtd), lse};
-    plan.forward(a, inputs, result);
+    lowered.forward(a, inputs, result);
     data_.expect("out" + case_.stream, out);
-    check_weights(plan, inputs);
+    check_weights(lowered, inputs);
     const std::string upstream = "grad_out" + case_.stream;
     if (!data_.has(upstream) || !data_.has("grad_" + case_.q + case_.stream)) return;
     const TensorView dq = like(a.q), dk = like(a.k), dv = like(a.v);
@@ -80,7 +81,7 @@ class ContentRun {
     g.q = heads(dq, HeadsLayout::bhtd);
     g.k = heads(dk, HeadsLayout::bhtd);
     g.v = heads(dv, HeadsLayout::bhtd);
-    plan.backward(a, inputs, result, {data_.heads_of(upstream), {}}, g, named);
+    lowered.backward(a, inputs, result, {data_.heads_of(upstream), {}}, g, named);
     for (const NamedGradient& x : named)
       gradients[std::string(x.name)].assign(data_of<double>(x.array),
                                             data_of<double>(x.array) + x.array.count());
@@ -113,14 +114,14 @@ class ContentRun {
     if (v.rank != 2) return v;
     return tensor(v.data, v.dtype, std::vector<Index>{1, 1, v.shape[0], v.shape[1]});
   }
-  void check_weights(const AttentionPlan& plan, std::span<const NamedArray> inputs) {
+  void check_weights(const LoweredAttention& lowered, std::span<const NamedArray> inputs) {
     const AttentionArgs& a = data_.args;
     const std::string theirs = "probs" + case_.stream;
     if (!data_.has(theirs)) return;
     const std::vector<Index> pairs{a.q.batch, a.q.heads, a.q.tokens, a.k.tokens};
     AttentionScores s;
     s.probabilities = data_.zeros(pairs);
-    plan.scores(a, inputs, s);
+    lowered.scores(a, inputs, s);
     data_.expect(theirs, s.probabilities);
   }
   ContentCase case_;

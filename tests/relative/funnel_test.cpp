@@ -47,10 +47,10 @@ std::vector<double> funnel_scores(const FunnelCall& f) {
                                    {"v_bias", tensor(v.data(), {2, 2})},
                                    {"s_bias", tensor(b.data(), {2, 2})},
                                    {"seg_embed", tensor(e.data(), {2, 2, 2})}};
-  AttentionPlan plan({kFunnel}, {.heads = 2, .head_dim = 2});
+  const AttentionPlan plan({kFunnel}, {.heads = 2, .head_dim = 2});
   const OwnedPositions query = explicit_positions(f.query_at, 1, 1),
                        key = explicit_positions(f.key_at, 1, 1);
-  plan.lower(parameters, distance_ranges(query, key));
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(query, key));
   const Index n = query.count(), m = key.count();
   const auto q = made_up(f.q, std::size_t(n) * 4), k = made_up(f.k, std::size_t(m) * 4);
   AttentionArgs a;
@@ -66,7 +66,7 @@ std::vector<double> funnel_scores(const FunnelCall& f) {
   std::vector<double> scores(std::size_t(2 * n * m));
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, 2, n, m});
-  plan.scores(a, inputs, s);
+  lowered.scores(a, inputs, s);
   return scores;
 }
 
@@ -149,9 +149,9 @@ TEST(RelativeProjection, GrowsWithTheLogarithmOfThePosition) {
   const NamedArray parameters[] = {{"distance_bank", tensor(bank.data(), {3, 4})},
                                    {"w_r", tensor(w.data(), {6, 5})}};
   const NamedArray inputs[] = {{"hidden", tensor(hidden.data(), {1, 6, 5})}};
-  AttentionPlan plan({inkling}, {.heads = 2, .head_dim = 1});
+  const AttentionPlan plan({inkling}, {.heads = 2, .head_dim = 1});
   const OwnedPositions at = arange(0, 6);
-  plan.lower(parameters, distance_ranges(at, at));
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(at, at));
   const std::vector<double> zeros(12);
   AttentionArgs a;
   a.q = a.k = a.v = heads(zeros.data(), 6, 2, 1);
@@ -159,7 +159,7 @@ TEST(RelativeProjection, GrowsWithTheLogarithmOfThePosition) {
   std::vector<double> scores(72);
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, 2, 6, 6});
-  plan.scores(a, inputs, s);
+  lowered.scores(a, inputs, s);
   const ScoreAt want[] = {{0, 0, 0, -0.06020917394703724}, {0, 1, 0, 0.20588191346805787},
                           {1, 2, 1, -0.16637373541442868}, {1, 5, 3, -0.39573951014455394},
                           {0, 5, 2, 0.15098293387143152},  {1, 5, 1, 0}};

@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 std::vector<double> bias_of(std::string_view text, Index heads_count, const OwnedPositions& query,
                             const OwnedPositions& key, std::span<const NamedArray> parameters,
                             std::span<const NamedArray> inputs = {}) {
-  AttentionPlan plan({text}, {.heads = heads_count, .head_dim = 2});
-  plan.lower(parameters, distance_ranges(query, key));
+  const AttentionPlan plan({text}, {.heads = heads_count, .head_dim = 2});
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(query, key));
   const Index n = query.count(), m = key.count();
   const std::vector<double> q(static_cast<std::size_t>(n * heads_count * 2));
   const std::vector<double> k(static_cast<std::size_t>(m * heads_count * 2));
@@ -39,7 +39,7 @@ std::vector<double> bias_of(std::string_view text, Index heads_count, const Owne
   std::vector<double> scores(static_cast<std::size_t>(heads_count * n * m));
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, heads_count, n, m});
-  plan.scores(a, inputs, s);
+  lowered.scores(a, inputs, s);
   return scores;
 }
 

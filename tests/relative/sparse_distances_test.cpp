@@ -38,7 +38,7 @@ struct FarRun {
   FarRun(const std::string& scheme, const Positions& query, const Positions& key,
          const std::vector<DistanceRange>& distance) {
     const Index Tq = query.count, Tk = key.count, wide = kFarHeads * kFarDim;
-    AttentionPlan plan(scheme, {.heads = kFarHeads, .head_dim = kFarDim});
+    const AttentionPlan plan(scheme, {.heads = kFarHeads, .head_dim = kFarDim});
     std::deque<std::vector<double>> learned, of_learned;
     std::vector<NamedArray> parameters;
     std::vector<NamedGradient> named;
@@ -50,7 +50,7 @@ struct FarRun {
           {p.name, tensor(std::as_const(learned.back()).data(), DType::f64, p.shape)});
       named.push_back({p.name, tensor(of_learned.back().data(), DType::f64, p.shape)});
     }
-    plan.lower(parameters, distance);
+    const LoweredAttention lowered = plan.lower(parameters, distance);
     const std::vector<double> q = far_waves(Tq * wide, 1), k = far_waves(Tk * wide, 2),
                               v = far_waves(Tk * wide, 3), d = far_waves(Tq * wide, 4),
                               dl = far_waves(kFarHeads * Tq, 5);
@@ -61,13 +61,13 @@ struct FarRun {
     a.query_positions = query, a.key_positions = key;
     const AttentionResult r{heads(out.data(), Tq, kFarHeads, kFarDim),
                             tensor(lse.data(), {1, kFarHeads, Tq})};
-    plan.forward(a, {}, r);
+    lowered.forward(a, {}, r);
     AttentionGradients g;
     g.q = heads(dq.data(), Tq, kFarHeads, kFarDim), g.k = heads(dk.data(), Tk, kFarHeads, kFarDim);
     g.v = heads(dv.data(), Tk, kFarHeads, kFarDim);
-    plan.backward(a, {}, r,
-                  {heads(d.data(), Tq, kFarHeads, kFarDim), tensor(dl.data(), {1, kFarHeads, Tq})},
-                  g, named);
+    lowered.backward(
+        a, {}, r, {heads(d.data(), Tq, kFarHeads, kFarDim), tensor(dl.data(), {1, kFarHeads, Tq})},
+        g, named);
     numbers = {out, lse, dq, dk, dv};
     numbers.insert(numbers.end(), of_learned.begin(), of_learned.end());
   }

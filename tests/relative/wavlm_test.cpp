@@ -53,7 +53,7 @@ TEST(WavLm, IsTransformersAttention) {
   std::vector<WavLmNumbers> qkv(3, WavLmNumbers(x.size())), dqkv = qkv;
   for (std::size_t i = 0; i < 3; ++i)
     wavlm_multiply(x, wavlm_array(projections[i]).value, true, qkv[i]);
-  AttentionPlan plan({"wavlm num_buckets=16 max_distance=12"}, {.heads = 2, .head_dim = 6});
+  const AttentionPlan plan({"wavlm num_buckets=16 max_distance=12"}, {.heads = 2, .head_dim = 6});
   const OwnedPositions positions = arange(0, 9);
   std::vector<NamedArray> parameters;
   std::vector<WavLmNumbers> d;
@@ -68,7 +68,7 @@ TEST(WavLm, IsTransformersAttention) {
   }
   const std::vector<NamedArray> hidden{parameters.back()};
   parameters.pop_back();
-  plan.lower(parameters, distance_ranges(positions, positions));
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(positions, positions));
   AttentionArgs call;
   call.q = wavlm_heads(static_cast<const void*>(qkv[0].data()));
   call.k = wavlm_heads(static_cast<const void*>(qkv[1].data()));
@@ -77,11 +77,11 @@ TEST(WavLm, IsTransformersAttention) {
   WavLmNumbers out(x.size()), lse(2 * 2 * 9), scores(2 * 2 * 9 * 9);
   const AttentionResult result{wavlm_heads(static_cast<void*>(out.data())),
                                tensor(lse.data(), {2, 2, 9})};
-  plan.forward(call, hidden, result);
+  lowered.forward(call, hidden, result);
   expect_wavlm(out, "out");
   AttentionScores s;
   s.scores = tensor(scores.data(), {2, 2, 9, 9});
-  plan.scores(call, hidden, s);
+  lowered.scores(call, hidden, s);
   expect_wavlm(scores, "scores");
   const ConstAttentionResult upstream{
       wavlm_heads(static_cast<const void*>(wavlm_array("grad_out").value.data())), {}};
@@ -89,7 +89,7 @@ TEST(WavLm, IsTransformersAttention) {
   g.q = wavlm_heads(static_cast<void*>(dqkv[0].data()));
   g.k = wavlm_heads(static_cast<void*>(dqkv[1].data()));
   g.v = wavlm_heads(static_cast<void*>(dqkv[2].data()));
-  plan.backward(call, hidden, result, upstream, g, gradients);
+  lowered.backward(call, hidden, result, upstream, g, gradients);
   for (std::size_t i = 0; i < 3; ++i)
     wavlm_multiply(dqkv[i], wavlm_array(projections[i]).value, false, d[4]);
   expect_wavlm(d[4], "grad_x");

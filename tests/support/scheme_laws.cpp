@@ -69,8 +69,7 @@ class World {
 
   // Sum of what attention gives times fixed weights.
   double loss() {
-    lower();
-    plan_.forward(args(), named_inputs(), result());
+    lower().forward(args(), named_inputs(), result());
     double sum = 0;
     for (std::size_t i = 0; i < out_.size(); ++i) sum += out_[i] * weight(i);
     for (std::size_t i = 0; i < log_sum_exp_.size(); ++i)
@@ -92,7 +91,7 @@ class World {
     g.q = heads(q_.write(), HeadsLayout::bthd);
     g.k = heads(k_.write(), HeadsLayout::bthd);
     g.v = heads(v_.write(), HeadsLayout::bthd);
-    plan_.backward(args(), named_inputs(), r, d, g, named);
+    lower().backward(args(), named_inputs(), r, d, g, named);
   }
 
   std::vector<NamedGradient> named() {
@@ -163,10 +162,10 @@ class World {
     for (const Array& a : inputs_) list.push_back({a.name, a.read()});
     return list;
   }
-  void lower() {
+  LoweredAttention lower() const {
     std::vector<NamedArray> list;
     for (const Array& a : parameters_) list.push_back({a.name, a.read()});
-    plan_.lower(list, distance_ranges(query_positions_, key_positions_));
+    return plan_.lower(list, distance_ranges(query_positions_, key_positions_));
   }
   AttentionResult result() {
     return {heads(tensor(out_.data(), {call_.batch, call_.queries, call_.heads, call_.value_dim}),

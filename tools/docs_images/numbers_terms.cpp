@@ -31,7 +31,7 @@ Values smooth(const Values& rows, Index channels) {
 
 // Learned arrays of such a deviation that each part is of the size of the words'.
 void four_terms(const std::string& name, const char* scheme, double deviation) {
-  AttentionPlan plan(scheme, {.heads = 1, .head_dim = kDim});
+  const AttentionPlan plan(scheme, {.heads = 1, .head_dim = kDim});
   std::vector<Parameter> parameters = plan.parameters();
   std::vector<Values> values;
   std::vector<NamedArray> named;
@@ -46,7 +46,7 @@ void four_terms(const std::string& name, const char* scheme, double deviation) {
     named.push_back({parameters[i].name, tensor(static_cast<const void*>(values[i].data()),
                                                 DType::f64, parameters[i].shape)});
   const DistanceRange distances[] = {{1 - kTokens, kTokens - 1}};
-  plan.lower(named, distances);
+  const LoweredAttention lowered = plan.lower(named, distances);
   const Values q = normal(kTokens * kDim, 1, 1), k = normal(kTokens * kDim, 2, 1);
   AttentionArgs call;
   call.q = ConstHeads(heads(q.data(), kTokens, 1, kDim));
@@ -57,7 +57,7 @@ void four_terms(const std::string& name, const char* scheme, double deviation) {
   AttentionScores s;
   s.content = write(parts[0]), s.query_position = write(parts[1]);
   s.position_key = write(parts[2]), s.position_position = write(parts[3]);
-  plan.scores(call, {}, s);
+  lowered.scores(call, {}, s);
   const char* names[] = {"_content", "_query", "_key", "_position"};
   for (std::size_t i = 0; i < 4; ++i) print(name + names[i], parts[i], kTokens);
 }

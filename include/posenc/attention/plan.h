@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from encodings by name: schemes are lowered to terms once a step, each call binds what
-// it brings and runs attend and attend_backward (attention/attend.h), and the gradients of the
-// terms go back to the schemes' parameters and inputs.
+// Attention from encodings by name. A plan holds the schemes; `lower` turns parameters into terms, once
+// a step; each call adds its inputs and runs attend and attend_backward (attention/attend.h). The
+// gradients of the terms go back to the schemes' parameters and inputs.
 #pragma once
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,14 +12,14 @@
 #include <vector>
 
 #include "posenc/attention/attend.h"
-#include "posenc/core/shared.h"
 #include "posenc/relative/any_scheme.h"
 
 namespace posenc::inline v0 {
 
 namespace detail {
 struct PlanState;
-}
+struct LoweredState;
+}  // namespace detail
 
 struct AttentionSizes {
   Index heads = 0;      // of the queries
@@ -52,45 +53,17 @@ struct Encoding;  // registry.h
 // scalings.
 POSENC_API AnyRelativeScheme relative_scheme(const Encoding&);
 
-class AttentionPlan {
+// The schemes of a plan, lowered with one set of parameters for some distances. Immutable: copies share
+// it, and several threads may call it at once. It owns what it needs, copies of the parameters too.
+class LoweredAttention {
  public:
-  // Encodings as SCHEME text: at most one rotary, any number of relative ones, e.g.
-  //   AttentionPlan plan({"rope head_dim=64 pairing=half_split", "t5 bidirectional=false"}, sizes);
-  // Throws [attention_plan]: sizes, an encoding that does not act in attention, a second rotary one.
-  // `length` is what scalings by length are resolved for; 0: none.
-  POSENC_API AttentionPlan(std::span<const std::string_view> encodings, const AttentionSizes&,
-                           Index length = 0);
-  AttentionPlan(std::initializer_list<std::string_view> encodings, const AttentionSizes& sizes,
-                Index length = 0)
-      : AttentionPlan(std::span(encodings.begin(), encodings.size()), sizes, length) {}
-  AttentionPlan(std::string_view encoding, const AttentionSizes& sizes, Index length = 0)
-      : AttentionPlan(std::span(&encoding, 1), sizes, length) {}
-  // Schemes as values, a program's own too. `rotary` rotates q and k.
-  POSENC_API AttentionPlan(std::vector<AnyRelativeScheme> schemes, const AttentionSizes&,
-                           const RotarySpec* rotary = nullptr);
-  POSENC_API ~AttentionPlan();
-  POSENC_API AttentionPlan(AttentionPlan&&) noexcept;
-  POSENC_API AttentionPlan& operator=(AttentionPlan&&) noexcept;
-
   POSENC_API const AttentionSizes& sizes() const noexcept;
-  // By the names that lower and the calls take. q, k and v, where a scheme reads them, are the
-  // call's own and not listed.
-  POSENC_API std::vector<Parameter> parameters() const;
-  POSENC_API std::vector<Input> inputs() const;
-
   // Whether what the schemes add depends on the numbers in q, k or v (Shaw, CoPE, DAPE): no bias
-  // tensor says it then. After lower.
+  // tensor says it then.
   POSENC_API bool reads_content() const;
-  // What multiplies q.k, and what else the schemes ask of every call. After lower.
+  // What multiplies q.k, and what else the schemes request of every call.
   POSENC_API double scale() const noexcept;
   POSENC_API const CallRequests& requests() const noexcept;
-
-  // Lowers every scheme for the distances of each axis; again whenever parameters change. The
-  // arrays must stay alive and unchanged until the last call. Throws [attention_plan]: an array
-  // missing, unknown or of another shape; two schemes that ask for different things. Schemes whose
-  // terms go by distance need `distance`.
-  POSENC_API void lower(std::span<const NamedArray> parameters,
-                        std::span<const DistanceRange> distance = {});
 
   // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
   // distances beyond those lowered are refused, but for what a causal mask, a window or a chunk
@@ -128,7 +101,44 @@ class AttentionPlan {
                                 const Executor& = default_executor()) const;
 
  private:
-  Shared<detail::PlanState> state_;
+  friend class AttentionPlan;
+  explicit LoweredAttention(std::shared_ptr<const detail::LoweredState> state)
+      : state_(std::move(state)) {}
+  std::shared_ptr<const detail::LoweredState> state_;
+};
+
+// Immutable, as LoweredAttention is.
+class AttentionPlan {
+ public:
+  // Encodings as SCHEME text: at most one rotary, any number of relative ones, e.g.
+  //   AttentionPlan plan({"rope head_dim=64 pairing=half_split", "t5 bidirectional=false"}, sizes);
+  // Throws [attention_plan]: sizes, an encoding that does not act in attention, a second rotary one.
+  // `length` is what scalings by length are resolved for; 0: none.
+  POSENC_API AttentionPlan(std::span<const std::string_view> encodings, const AttentionSizes&,
+                           Index length = 0);
+  AttentionPlan(std::initializer_list<std::string_view> encodings, const AttentionSizes& sizes,
+                Index length = 0)
+      : AttentionPlan(std::span(encodings.begin(), encodings.size()), sizes, length) {}
+  AttentionPlan(std::string_view encoding, const AttentionSizes& sizes, Index length = 0)
+      : AttentionPlan(std::span(&encoding, 1), sizes, length) {}
+  // Schemes as values, a program's own too. `rotary` rotates q and k.
+  POSENC_API AttentionPlan(std::vector<AnyRelativeScheme> schemes, const AttentionSizes&,
+                           const RotarySpec* rotary = nullptr);
+
+  POSENC_API const AttentionSizes& sizes() const noexcept;
+  // By the names that lower and the calls take. q, k and v, where a scheme reads them, are the
+  // call's own and not listed.
+  POSENC_API std::vector<Parameter> parameters() const;
+  POSENC_API std::vector<Input> inputs() const;
+
+  // Every scheme lowered for the distances of each axis; once for each change of the parameters, which
+  // are copied. Throws [attention_plan]: an array missing, unknown or of another shape; two schemes
+  // that request different things. Schemes whose terms go by distance need `distance`.
+  POSENC_API LoweredAttention lower(std::span<const NamedArray> parameters,
+                                    std::span<const DistanceRange> distance = {}) const;
+
+ private:
+  std::shared_ptr<const detail::PlanState> state_;
 };
 
 }  // namespace posenc::v0

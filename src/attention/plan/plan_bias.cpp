@@ -17,7 +17,8 @@ ConstHeads zeros(Index tokens, Index heads, Index dim) {
   return h;
 }
 
-AttentionArgs zero_call(const AttentionPlan& plan, const Positions& query, const Positions& key) {
+AttentionArgs zero_call(const LoweredAttention& plan, const Positions& query,
+                        const Positions& key) {
   const AttentionSizes& s = plan.sizes();
   for (const auto& [p, what] : {std::pair{&query, "query"}, std::pair{&key, "key"}})
     if (p->batch != 1)
@@ -37,18 +38,19 @@ AttentionArgs zero_call(const AttentionPlan& plan, const Positions& query, const
 
 }  // namespace
 
-void AttentionPlan::bias(const Positions& query, const Positions& key,
-                         std::span<const NamedArray> inputs, const TensorView& bias,
-                         const Executor& executor) const {
+void LoweredAttention::bias(const Positions& query, const Positions& key,
+                            std::span<const NamedArray> inputs, const TensorView& bias,
+                            const Executor& executor) const {
   AttentionScores s;
   s.scores = bias;
   scores(zero_call(*this, query, key), inputs, s, executor);
 }
 
-void AttentionPlan::bias_backward(const Positions& query, const Positions& key,
-                                  std::span<const NamedArray> inputs, const ConstTensorView& d_bias,
-                                  std::span<const NamedGradient> named,
-                                  const Executor& executor) const {
+void LoweredAttention::bias_backward(const Positions& query, const Positions& key,
+                                     std::span<const NamedArray> inputs,
+                                     const ConstTensorView& d_bias,
+                                     std::span<const NamedGradient> named,
+                                     const Executor& executor) const {
   scores_backward(zero_call(*this, query, key), inputs, d_bias, {}, named, executor);
 }
 

@@ -24,23 +24,31 @@ Index wanted_size(Index size, const CallData& c) {
   return size == kQueries ? c.queries : size == kKeys ? c.keys : size;
 }
 
+bool fits(Index got, Index want, const CallData& c) {
+  return want == kBatch ? got == c.batch || got == 1 : got == wanted_size(want, c);
+}
+
+[[noreturn]] void refuse_input(const Input& input, const std::string& name,
+                               const ConstTensorView& v, const CallData& call) {
+  std::string want;
+  for (std::size_t a = 0; a < input.shape.size(); ++a) {
+    const Index size = input.shape[a];
+    want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
+                                                    : std::to_string(wanted_size(size, call)));
+  }
+  refuse_shape(kPlan, name + " must have the shape " + want + "]", shape_text(v));
+}
+
 // An input against its shape; a batch axis may be 1.
 void check_input(const Input& input, const std::string& name, const ConstTensorView& v,
                  const CallData& call) {
   if (v.empty() && input.optional) return;
   if (v.device != Device::cpu) refuse(kPlan, name + " must be in the CPU's memory");
   check_extent(kPlan, name, v);
-  bool fits = v.rank == static_cast<std::int32_t>(input.shape.size());
-  std::string want;
-  for (std::size_t a = 0; a < input.shape.size(); ++a) {
-    const Index size = input.shape[a];
-    want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
-                                                    : std::to_string(wanted_size(size, call)));
-    if (!fits) continue;
-    fits = size == kBatch ? v.shape[a] == call.batch || v.shape[a] == 1
-                          : v.shape[a] == wanted_size(size, call);
-  }
-  if (!fits) refuse_shape(kPlan, name + " must have the shape " + want + "]", shape_text(v));
+  bool same = v.rank == static_cast<std::int32_t>(input.shape.size());
+  for (std::size_t a = 0; same && a < input.shape.size(); ++a)
+    same = fits(v.shape[a], input.shape[a], call);
+  if (!same) refuse_input(input, name, v, call);
   const bool integer = v.dtype == DType::i64 || v.dtype == DType::i32;
   const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
   if (input.integer ? !integer : !real)
@@ -51,15 +59,15 @@ void check_input(const Input& input, const std::string& name, const ConstTensorV
 
 // What a scheme lowered to must fit the call; told by the scheme's name, since a user knows no term.
 // A table of each row of a batch is that of slopes for each sequence.
-void check_fit(const SchemePart& part, std::span<const Term> terms, const AttentionArgs& a) {
+void check_fit(const PlanScheme& scheme, std::span<const Term> terms, const AttentionArgs& a) {
   const Index batch = a.q.batch;
   const auto check_axis = [&](std::int32_t axis) {
     for (const Positions* p : {&a.query_positions, &a.key_positions})
       if (p->data != nullptr && axis >= p->axes)
         refuse(kPlan,
                std::string(p == &a.query_positions ? "query_positions" : "key_positions") +
-                   " must have the axes that " + std::string(part.scheme.card().name) +
-                   " reads, at least " + std::to_string(axis + 1) + " as [axes, batch, tokens]",
+                   " must have the axes that " + scheme.name() + " reads, at least " +
+                   std::to_string(axis + 1) + " as [axes, batch, tokens]",
                Index{p->axes});
   };
   for (const Term& t : terms) {
@@ -71,8 +79,8 @@ void check_fit(const SchemePart& part, std::span<const Term> terms, const Attent
     const ConstTensorView table = term_arrays(t).table;
     if (table.rank == 4 && table.shape[0] != 1 && table.shape[0] != batch)
       refuse(kPlan,
-             "q must have the batch that " + std::string(part.scheme.card().name) +
-                 " has numbers for, " + std::to_string(table.shape[0]),
+             "q must have the batch that " + scheme.name() + " has numbers for, " +
+                 std::to_string(table.shape[0]),
              batch);
   }
 }
@@ -97,12 +105,12 @@ std::string shape_words(std::span<const Index> shape) {
   return text + "]";
 }
 
-PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
+PlanCall::PlanCall(const LoweredState& s, const AttentionArgs& call,
                    std::span<const NamedArray> inputs)
     : args(call) {
-  if (!s.lowered) refuse(kPlan, "lower must be called before a call runs");
+  const AttentionSizes& plan = s.plan->sizes;
   const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
-  const Index want[] = {s.sizes.heads, s.sizes.head_dim, s.sizes.key_heads, s.sizes.value_dim};
+  const Index want[] = {plan.heads, plan.head_dim, plan.key_heads, plan.value_dim};
   const char* what[] = {"q must have the heads", "q must have the head_dim",
                         "k must have the key_heads", "v must have the value_dim"};
   for (std::size_t n = 0; n < 4; ++n)
@@ -116,7 +124,7 @@ PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
   check_distances(s);
   merge_requests(s);
   add_stages(s);
-  bind_parts(s, inputs);
+  bind_schemes(s, inputs);
 }
 
 // Tokens count up unless something else says where they are.
@@ -137,19 +145,10 @@ void PlanCall::fill_positions() {
 
 // A line is constant beyond what was lowered, which most schemes are not, and holds anything between
 // distances that were. What a causal mask, a window or a chunk hides needs no row.
-void PlanCall::check_distances(const PlanState& s) const {
-  if (s.shape.distance.empty() || args.query_positions.axes != args.key_positions.axes) return;
-  const auto by_distance = [](const SchemePart& part) {
-    return part.lowered.has_gaps ||
-           std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
-             const PickedRows* rows = picked_rows(t);
-             return rows != nullptr &&
-                    std::any_of(rows->lines.begin(), rows->lines.end(), [](const IndexLine& l) {
-                      return l.row != nullptr && l.edges == nullptr;
-                    });
-           });
-  };
-  if (std::none_of(s.parts.begin(), s.parts.end(), by_distance)) return;
+void PlanCall::check_distances(const LoweredState& s) const {
+  if (!s.by_distance || s.shape.distance.empty() ||
+      args.query_positions.axes != args.key_positions.axes)
+    return;
   const Mask& m = args.mask;
   const bool all_future = !m.causal && m.window_right == kUnbounded && m.chunk == 0;
   const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
@@ -159,7 +158,7 @@ void PlanCall::check_distances(const PlanState& s) const {
     check_lowered(of_call[a], s.shape.distance[a], all_future, all_past);
 }
 
-void PlanCall::merge_requests(const PlanState& s) {
+void PlanCall::merge_requests(const LoweredState& s) {
   if (args.scale && *args.scale != s.scale)
     refuse(kPlan,
            "scale of the call must be absent or that of the plan, which AttentionSizes::scale sets",
@@ -184,63 +183,78 @@ void PlanCall::merge_requests(const PlanState& s) {
 }
 
 // The caller's, the plan's rotation at its place or after them, what schemes ask for.
-void PlanCall::add_stages(const PlanState& s) {
+void PlanCall::add_stages(const LoweredState& s) {
+  const std::optional<RotarySpec>& rotary = s.plan->rotary;
   stages = args.prepare.size();
   stages_.assign(args.prepare.begin(), args.prepare.end());
   bool placed = false;
   for (Stage& stage : stages_) {
     if (stage.kind != StageKind::rotate || stage.rotary != nullptr) continue;
-    if (!s.rotary)
+    if (!rotary)
       refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
-    stage.rotary = &*s.rotary;
+    stage.rotary = &*rotary;
     placed = true;
   }
-  if (s.rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*s.rotary});
+  if (rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*rotary});
   stages_.insert(stages_.end(), s.requests.prepare.begin(), s.requests.prepare.end());
   args.prepare = stages_;
 }
 
-void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs) {
-  std::vector<std::string> known;
-  for (const SchemePart& part : s.parts)
-    for (const std::string& name : part.input_names)
-      if (!is_call_tensor(name)) known.push_back(name);
-  check_known_names(inputs, known, "inputs");
-  const CallSizes sizes(args);
-  find_own_keys();
-  std::vector<std::vector<Term>> terms;
-  for (const SchemePart& part : s.parts) {
-    Bound& b = parts.emplace_back();
-    b.data = {.batch = args.q.batch,
-              .queries = args.q.tokens,
-              .keys = sizes.keys,
-              .query_offset = args.mask.query_offset,
-              .query_positions = args.query_positions,
-              .key_positions = args.key_positions};
-    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
-      const std::string& name = part.input_names[n];
-      if (is_call_tensor(name)) {
-        if (name != "q" && !args.block_table.empty())
-          refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
-                 name);
-        b.inputs.push_back(as_tensor(call_tensor(args, name)));
-        continue;
-      }
-      const NamedArray* a = find_array(inputs, name);
-      if (a == nullptr && !part.inputs[n].optional)
-        refuse_missing("inputs", name, part.scheme.card().name, shape_words(part.inputs[n].shape),
-                       part.inputs[n].integer ? "i64 or i32" : "f64 or f32");
-      b.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
-      check_input(part.inputs[n], name, b.inputs.back(), b.data);
+void PlanCall::bind_inputs(const PlanScheme& scheme, std::span<const NamedArray> inputs,
+                           Bound& to) const {
+  for (std::size_t n = 0; n < scheme.inputs.size(); ++n) {
+    const std::string& name = scheme.input_names[n];
+    if (is_call_tensor(name)) {
+      if (name != "q" && !args.block_table.empty())
+        refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
+               name);
+      to.inputs.push_back(as_tensor(call_tensor(args, name)));
+      continue;
     }
-    b.data.inputs = b.inputs;
-    b.data.own_keys = own_keys_;
-    b.data.keys_by_order = keys_by_order_;
-    terms.push_back(part.lowered.terms);
-    part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
-    check_fit(part, terms.back(), args);
+    const NamedArray* a = find_array(inputs, name);
+    if (a == nullptr && !scheme.inputs[n].optional)
+      refuse_missing("inputs", name, scheme.name(), shape_words(scheme.inputs[n].shape),
+                     scheme.inputs[n].integer ? "i64 or i32" : "f64 or f32");
+    to.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
+    check_input(scheme.inputs[n], name, to.inputs.back(), to.data);
   }
-  join_terms(s, terms);
+  to.data.inputs = to.inputs;
+}
+
+void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> inputs) {
+  check_known_names(inputs, "inputs", [&](const auto& fn) {
+    for (const PlanScheme& scheme : s.plan->schemes)
+      for (const std::string& name : scheme.input_names)
+        if (!is_call_tensor(name)) fn(name);
+  });
+  find_own_keys();
+  own = args.terms.size();
+  terms_.reserve(s.terms + own);
+  schemes.reserve(s.schemes.size());
+  const CallData data{.batch = args.q.batch,
+                      .queries = args.q.tokens,
+                      .keys = CallSizes(args).keys,
+                      .query_offset = args.mask.query_offset,
+                      .query_positions = args.query_positions,
+                      .key_positions = args.key_positions,
+                      .own_keys = own_keys_,
+                      .keys_by_order = keys_by_order_};
+  for (std::size_t n = 0; n < s.schemes.size(); ++n) {
+    const PlanScheme& scheme = s.plan->schemes[n];
+    const SchemeTerms& lowered = s.schemes[n];
+    Bound& b = schemes.emplace_back();
+    b.data = data;
+    bind_inputs(scheme, inputs, b);
+    b.first = terms_.size();
+    terms_.insert(terms_.end(), lowered.lowered.terms.begin(), lowered.lowered.terms.end());
+    const std::span<Term> terms = std::span(terms_).subspan(b.first);
+    scheme.scheme.bind(s.shape, lowered.values, b.data, terms, b.store);
+    check_fit(scheme, terms, args);
+  }
+  terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
+  move_network_last();
+  first_own = s.terms - (moved_ ? 1 : 0);
+  args.terms = terms_;
 }
 
 // Where they are not the keys from query_offset on.
@@ -257,23 +271,20 @@ void PlanCall::find_own_keys() {
   keys_by_order_ = std::move(o.keys_by_order);
 }
 
-// In the order of the schemes, then the caller's; a score_mlp reads the others and is the last.
-void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& terms) {
-  for (const bool last : {false, true}) {
-    for (std::size_t p = 0; p < s.parts.size(); ++p) {
-      parts[p].place.resize(terms[p].size());
-      for (std::size_t n = 0; n < terms[p].size(); ++n) {
-        if (std::holds_alternative<ScoreMlpTerm>(terms[p][n]) != last) continue;
-        parts[p].place[n] = terms_.size();
-        terms_.push_back(terms[p][n]);
-      }
-    }
-    if (last) continue;
-    first_own = terms_.size();
-    own = args.terms.size();
-    terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
-  }
-  args.terms = terms_;
+// A network over scores reads the other terms, the caller's too, and is the last.
+void PlanCall::move_network_last() {
+  const auto end = terms_.end() - static_cast<std::ptrdiff_t>(own);
+  const auto network = std::find_if(
+      terms_.begin(), end, [](const Term& t) { return std::holds_alternative<ScoreMlpTerm>(t); });
+  if (network == end) return;
+  moved_ = static_cast<std::size_t>(network - terms_.begin());
+  std::rotate(network, network + 1, terms_.end());
+}
+
+std::size_t PlanCall::term_index(std::size_t scheme, std::size_t n) const noexcept {
+  const std::size_t at = schemes[scheme].first + n;
+  if (!moved_ || at < *moved_) return at;
+  return at == *moved_ ? terms_.size() - 1 : at - 1;
 }
 
 }  // namespace posenc::v0::detail

@@ -3,6 +3,7 @@
 // gradients.
 #pragma once
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,13 +17,14 @@ namespace detail {
 
 inline constexpr std::string_view kPlan = "attention_plan";
 
-struct SchemePart {
+// One scheme of a plan, with the names that its arrays have there.
+struct PlanScheme {
   AnyRelativeScheme scheme;
   std::vector<Parameter> parameters{};
   std::vector<Input> inputs{};
   std::vector<std::string> parameter_names{}, input_names{};
-  std::vector<ConstTensorView> values{};
-  LoweredTerms lowered{};
+
+  std::string name() const { return std::string(scheme.card().name); }
 };
 
 // q, k and v of the call, which a scheme may read by these names.
@@ -46,9 +48,21 @@ BasicTensorView<Data> as_tensor(const BasicHeads<Data>& h) {
                                  std::string_view types);
 // "[batch or 1, queries, 4]"
 std::string shape_words(std::span<const Index> shape);
+[[noreturn]] void refuse_unknown(std::string_view what, const std::string& names,
+                                 std::string_view got);
 const NamedArray* find_array(std::span<const NamedArray>, const std::string& name);
-void check_known_names(std::span<const NamedArray>, std::span<const std::string> known,
-                       std::string_view what);
+// Throws: an array whose name is none of those that each(fn) gives to fn(name).
+template <class Each>
+void check_known_names(std::span<const NamedArray> list, std::string_view what, const Each& each) {
+  for (const NamedArray& a : list) {
+    bool known = false;
+    each([&](const std::string& name) { known = known || name == a.name; });
+    if (known) continue;
+    std::string names;
+    each([&](const std::string& name) { names += " " + name; });
+    refuse_unknown(what, names, a.name);
+  }
+}
 
 // Throws: distances of a call that were not lowered; `all_future`, `all_past`: whether those below 0,
 // above 0, are looked at.
@@ -58,55 +72,81 @@ void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool
 struct PlanState {
   AttentionSizes sizes;
   std::optional<RotarySpec> rotary;
-  std::vector<SchemePart> parts;
+  std::vector<PlanScheme> schemes;
+  ScoreShape shape;  // without distances
+};
+
+// What one scheme lowered to.
+struct SchemeTerms {
+  std::vector<ConstTensorView> values{};  // of the parameters, owned by LoweredState
+  LoweredTerms lowered{};
+};
+
+struct LoweredState {
+  LoweredState(std::shared_ptr<const PlanState>, std::span<const NamedArray> parameters,
+               std::span<const DistanceRange>);
+
+  std::shared_ptr<const PlanState> plan;
   ScoreShape shape;
+  std::vector<SchemeTerms> schemes;  // as in the plan
   CallRequests requests;
   double scale = 0;
-  bool lowered = false;
+  std::size_t terms = 0;     // of all schemes
+  bool by_distance = false;  // a call's distances must be among those lowered
 
-  void lower_parts();
+ private:
+  TermStore parameters_;  // copies
+
+  void copy_parameters(std::span<const NamedArray>);
+  void lower_schemes();
 };
 
 struct PlanCall {
-  PlanCall(const PlanState&, const AttentionArgs&, std::span<const NamedArray> inputs);
+  PlanCall(const LoweredState&, const AttentionArgs&, std::span<const NamedArray> inputs);
   PlanCall(const PlanCall&) = delete;
   PlanCall& operator=(const PlanCall&) = delete;
 
+  // What the call gave one scheme.
   struct Bound {
     std::vector<ConstTensorView> inputs{};
     CallData data{};
     TermStore store{};
-    std::vector<std::size_t> place{};  // of each of the scheme's terms among those of the call
+    std::size_t first = 0;  // of its terms, before the network over scores moved to the end
   };
   AttentionArgs args;
-  std::deque<Bound> parts;
+  std::vector<Bound> schemes;
   std::size_t first_own = 0, own = 0;  // the caller's terms
   std::size_t stages = 0;              // the caller's
 
+  // Where term `n` of a scheme is among those of the call.
+  std::size_t term_index(std::size_t scheme, std::size_t n) const noexcept;
+
  private:
   std::vector<Term> terms_;
+  std::optional<std::size_t> moved_;  // this one is the last
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
   std::vector<Index> own_keys_, keys_by_order_;
 
   void fill_positions();
   void find_own_keys();
-  void check_distances(const PlanState&) const;
-  void merge_requests(const PlanState&);
-  void add_stages(const PlanState&);
-  void bind_parts(const PlanState&, std::span<const NamedArray> inputs);
-  void join_terms(const PlanState&, std::vector<std::vector<Term>>& terms);
+  void check_distances(const LoweredState&) const;
+  void merge_requests(const LoweredState&);
+  void add_stages(const LoweredState&);
+  void bind_schemes(const LoweredState&, std::span<const NamedArray> inputs);
+  void bind_inputs(const PlanScheme&, std::span<const NamedArray> inputs, Bound&) const;
+  void move_network_last();
 };
 
 struct PlanGradients {
-  PlanGradients(const PlanState&, const PlanCall&, const AttentionGradients&,
+  PlanGradients(const LoweredState&, const PlanCall&, const AttentionGradients&,
                 std::span<const NamedGradient>);
   PlanGradients(const PlanGradients&) = delete;
   PlanGradients& operator=(const PlanGradients&) = delete;
   // Throws: a named gradient over that of the result, which is read while others are written.
   void check_upstream(const ConstAttentionResult& d_result) const;
   void check_upstream(const ConstTensorView& d_scores) const;
-  void pull_back(const PlanState&, const PlanCall&);
+  void pull_back(const LoweredState&, const PlanCall&);
 
   AttentionGradients gradients;
 
@@ -130,7 +170,7 @@ struct PlanGradients {
                    const AttentionGradients&);
   void check_overlap(const PlanState&, const PlanCall&, const AttentionGradients&,
                      std::span<const NamedGradient>);
-  void place_terms(const PlanState&, const PlanCall&, const AttentionGradients& own);
+  void place_terms(const LoweredState&, const PlanCall&, const AttentionGradients& own);
 };
 
 }  // namespace detail

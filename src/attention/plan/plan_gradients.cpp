@@ -25,7 +25,7 @@ void check_named(const std::string& name, const TensorView& v, std::span<const I
 
 }  // namespace
 
-PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
+PlanGradients::PlanGradients(const LoweredState& s, const PlanCall& call,
                              const AttentionGradients& own, std::span<const NamedGradient> named)
     : gradients(own) {
   if (!own.terms.empty() && own.terms.size() != call.own)
@@ -36,7 +36,7 @@ PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
            static_cast<Index>(own.prepare.size()));
   if (!s.requests.head_scale.empty() && !own.head_scale.empty())
     refuse(kPlan, "the gradient of head_scale must be empty where a scheme has its own");
-  find_wanted(s, call, named, own);
+  find_wanted(*s.plan, call, named, own);
   place_terms(s, call, own);
   if (!own.prepare.empty()) {
     stages_.assign(own.prepare.begin(), own.prepare.end());
@@ -44,15 +44,13 @@ PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
     gradients.prepare = stages_;
   }
   check_attention(call.args, gradients);
-  check_overlap(s, call, own, named);
+  check_overlap(*s.plan, call, own, named);
 }
 
 void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
                                 std::span<const NamedGradient> named,
                                 const AttentionGradients& own) {
-  std::vector<std::string> known;
   const auto view = [&](const std::string& name) {
-    known.push_back(name);
     TensorView found;
     for (const NamedGradient& g : named) {
       if (g.name != name) continue;
@@ -65,23 +63,23 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
     const Heads& h = name == "q" ? own.q : name == "k" ? own.k : own.v;
     return h.data == nullptr ? TensorView{} : as_tensor(h);
   };
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
-    const SchemePart& part = s.parts[p];
+  for (std::size_t p = 0; p < s.schemes.size(); ++p) {
+    const PlanScheme& scheme = s.schemes[p];
     Wanted& w = wanted_.emplace_back();
-    for (std::size_t n = 0; n < part.parameters.size(); ++n) {
-      const std::string& name = part.parameter_names[n];
+    for (std::size_t n = 0; n < scheme.parameters.size(); ++n) {
+      const std::string& name = scheme.parameter_names[n];
       w.parameters.push_back(view(name));
-      check_named(name, w.parameters.back(), part.parameters[n].shape);
+      check_named(name, w.parameters.back(), scheme.parameters[n].shape);
     }
-    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
-      const std::string& name = part.input_names[n];
-      if (part.inputs[n].integer) {
+    for (std::size_t n = 0; n < scheme.inputs.size(); ++n) {
+      const std::string& name = scheme.input_names[n];
+      if (scheme.inputs[n].integer) {
         w.inputs.emplace_back();
         continue;
       }
       w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
       if (is_call_tensor(name)) continue;
-      const ConstTensorView& given = call.parts[p].inputs[n];
+      const ConstTensorView& given = call.schemes[p].inputs[n];
       if (given.empty() && !w.inputs.back().empty())
         refuse(kPlan, "a gradient must be of an input that the call has; it lacks", name);
       check_named(name, w.inputs.back(),
@@ -92,7 +90,14 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
   }
   std::vector<NamedArray> given;
   for (const NamedGradient& g : named) given.push_back({g.name, g.array});
-  check_known_names(given, known, "gradients");
+  check_known_names(given, "gradients", [&](const auto& fn) {
+    for (const PlanScheme& scheme : s.schemes) {
+      for (const std::string& name : scheme.parameter_names) fn(name);
+      for (std::size_t n = 0; n < scheme.inputs.size(); ++n)
+        if (!scheme.inputs[n].integer && !is_call_tensor(scheme.input_names[n]))
+          fn(scheme.input_names[n]);
+    }
+  });
 }
 
 // Named gradients lie apart from all that the call and the schemes read; two gradients may be the
@@ -108,13 +113,11 @@ void PlanGradients::check_overlap(const PlanState& s, const PlanCall& call,
   for (const NamedGradient& g : named)
     if (!g.array.empty())
       written_.push_back(operand("the gradient of " + std::string(g.name), g.array));
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
-    const SchemePart& part = s.parts[p];
-    for (std::size_t n = 0; n < part.values.size(); ++n)
-      arrays.push_back(operand("the parameter " + part.parameter_names[n], part.values[n]));
-    for (std::size_t n = 0; n < part.inputs.size(); ++n)
-      if (!is_call_tensor(part.input_names[n]))
-        arrays.push_back(operand("the input " + part.input_names[n], call.parts[p].inputs[n]));
+  for (std::size_t p = 0; p < s.schemes.size(); ++p) {
+    const PlanScheme& scheme = s.schemes[p];
+    for (std::size_t n = 0; n < scheme.inputs.size(); ++n)
+      if (!is_call_tensor(scheme.input_names[n]))
+        arrays.push_back(operand("the input " + scheme.input_names[n], call.schemes[p].inputs[n]));
   }
   for (std::size_t n = 0; n < written_.size(); ++n) {
     check_no_self_overlap(kPlan, written_[n]);
@@ -140,19 +143,21 @@ void PlanGradients::check_upstream(const ConstTensorView& d_scores) const {
     check_separate(kPlan, {"the gradient of the scores", memory_of(d_scores)}, out);
 }
 
-void PlanGradients::place_terms(const PlanState& s, const PlanCall& call,
+void PlanGradients::place_terms(const LoweredState& s, const PlanCall& call,
                                 const AttentionGradients& own) {
   terms_.resize(call.args.terms.size());
   bool any = !own.terms.empty();
   std::copy(own.terms.begin(), own.terms.end(),
             terms_.begin() + static_cast<std::ptrdiff_t>(call.first_own));
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+  for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     if (!wanted_[p].any) continue;
     any = true;
-    for (const std::size_t place : call.parts[p].place)
-      terms_[place] = of_term(call.args.terms[place]);
-    if (!s.parts[p].lowered.requests.head_scale.empty())
-      gradients.head_scale = like(s.parts[p].lowered.requests.head_scale);
+    for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n) {
+      const std::size_t at = call.term_index(p, n);
+      terms_[at] = of_term(call.args.terms[at]);
+    }
+    if (!s.schemes[p].lowered.requests.head_scale.empty())
+      gradients.head_scale = like(s.schemes[p].lowered.requests.head_scale);
   }
   if (any) gradients.terms = terms_;
 }
@@ -186,15 +191,16 @@ TermGradient PlanGradients::of_term(const Term& term) {
   return g;
 }
 
-void PlanGradients::pull_back(const PlanState& s, const PlanCall& call) {
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+void PlanGradients::pull_back(const LoweredState& s, const PlanCall& call) {
+  for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     if (!wanted_[p].any) continue;
     std::vector<TermGradient> own;
-    for (const std::size_t place : call.parts[p].place) own.push_back(terms_[place]);
+    for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n)
+      own.push_back(terms_[call.term_index(p, n)]);
     LoweredGradient g{own, {}};
-    if (!s.parts[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
-    s.parts[p].scheme.pull_back(s.shape, s.parts[p].values, call.parts[p].data, g,
-                                wanted_[p].parameters, wanted_[p].inputs);
+    if (!s.schemes[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
+    s.plan->schemes[p].scheme.pull_back(s.shape, s.schemes[p].values, call.schemes[p].data, g,
+                                        wanted_[p].parameters, wanted_[p].inputs);
   }
 }
 
