@@ -85,7 +85,8 @@ TEST(DoctorWords, ACopyOfThetaIsSeen) {
     EXPECT_TRUE(of_code(other, "theta_lost").empty()) << key;
     const auto warned = of_code(other, "both_spellings");
     ASSERT_EQ(warned.size(), 1u) << key;
-    EXPECT_TRUE(has(warned[0].message, "500000 inside and 1000000 beside")) << warned[0].message;
+    EXPECT_TRUE(has(warned[0].message, "500000 inside the scaling and 1000000 beside it"))
+        << warned[0].message;
     EXPECT_EQ(other.layers.at(0).field("base")->value, Json(500000.0));
   }
   const std::string typed = R"({"full_attention":{"rope_type":"default","rope_theta":7e6},)"
@@ -113,7 +114,7 @@ TEST(DoctorWords, ThetasOfAClassByLayerTypeAreNotLost) {
   const auto lost = of_code(read(llama(R"("rope_scaling":{)" + kLlama3 + "}")), "theta_lost_v4");
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].severity, Severity::warning);
-  EXPECT_TRUE(has(lost[0].message, "if the model was trained with another")) << lost[0].message;
+  EXPECT_TRUE(has(lost[0].message, "If the model was trained with another")) << lost[0].message;
 }
 
 TEST(DoctorWords, ARampThatIsAStep) {

@@ -102,7 +102,7 @@ TEST(NearKeys, OfAModelWithoutRotary) {
         "")
         << type;
   EXPECT_THAT(layer_words_says(R"({"model_type":"llama")" + more, "nearly_a_key"),
-              HasSubstr("rope_theta in extra is read by nobody"));
+              HasSubstr("nobody reads rope_theta in extra"));
 }
 
 TEST(NearKeys, AWordMoreIsAnotherKey) {
@@ -118,17 +118,16 @@ TEST(NearKeys, MembersOfADictionaryThatIsNotThere) {
     return R"({"model_type":"llama","factor":2.0)" + more + "}";
   };
   EXPECT_EQ(layer_words_says(file(""), "nearly_a_key"),
-            "factor is read by nobody: LlamaConfig reads it inside rope_scaling only, which the "
+            "nobody reads factor: LlamaConfig reads it only inside rope_scaling, which the "
             "file does not have; move it into rope_scaling");
   EXPECT_EQ(layer_words_says(file(R"(,"rope_scaling":{"rope_type":"linear","factor":4.0})"),
                              "nearly_a_key"),
-            "factor beside rope_scaling is read by nobody: LlamaConfig reads it inside only; move "
+            "nobody reads factor beside rope_scaling: LlamaConfig reads it only inside; move "
             "it into rope_scaling");
-  EXPECT_EQ(
-      layer_words_says(file(R"(,"rope_parameters":{"rope_type":"linear","factor":4.0})"),
-                       "nearly_a_key"),
-      "factor beside rope_parameters is read by nobody: LlamaConfig reads it inside only; move it "
-      "into rope_parameters");
+  EXPECT_EQ(layer_words_says(file(R"(,"rope_parameters":{"rope_type":"linear","factor":4.0})"),
+                             "nearly_a_key"),
+            "nobody reads factor beside rope_parameters: LlamaConfig reads it only inside; move it "
+            "into rope_parameters");
 }
 
 TEST(NearKeys, OneDictionaryInAnother) {
@@ -139,7 +138,7 @@ TEST(NearKeys, OneDictionaryInAnother) {
   for (const char* code : {"nearly_a_key", "key_ignored"}) {
     const bool near = std::string(code) == "nearly_a_key";
     EXPECT_EQ(layer_words_says(file(R"("rope_scaling":{"factor":4.0})"), code),
-              near ? "rope_scaling inside rope_scaling is read by nobody; move its members one "
+              near ? "nobody reads rope_scaling inside rope_scaling; move its members one "
                      "level up"
                    : "");
     EXPECT_EQ(layer_words_says(file(R"("rope_scaling":null)"), code), "");

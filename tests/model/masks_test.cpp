@@ -109,7 +109,7 @@ TEST(Masks, ClassesThatDoNotObeyIsCausalSayWhatTheyDo) {
   EXPECT_EQ(ignored.layers.at(0).attention.right, 0);
   EXPECT_THAT(finding_of(ignored, "key_ignored"), HasSubstr("hides the keys after a query"));
   EXPECT_EQ(kernel.layers.at(0).attention.right, 0);
-  EXPECT_THAT(finding_of(kernel, "one_kernel"), HasSubstr("eager kernel alone"));
+  EXPECT_THAT(finding_of(kernel, "one_kernel"), HasSubstr("eager kernel only"));
   EXPECT_THAT(errors_of(read_type("mpt")), HasSubstr("fails on the first token"));
   EXPECT_THAT(errors_of(read(small_config("llama", R"("is_causal": null)"))),
               HasSubstr("is_causal is null"));

@@ -83,7 +83,7 @@ TEST(StoredTables, WhatIsWrongWithThem) {
     const auto found = doctor(read_model(longer.path(), options));
     return find(found, "context_beyond_table")->fix;
   };
-  EXPECT_NE(beyond(38).find("has 40 rows, enough"), std::string::npos);
+  EXPECT_NE(beyond(38).find("has 40 rows, which is enough"), std::string::npos);
   EXPECT_NE(beyond(39).find("--prefix 2 --to 41"), std::string::npos);
   EXPECT_NE(beyond(39).find("keeps the first 38 "), std::string::npos);
   // Of an image too, and with an axis of one in front.
@@ -95,7 +95,7 @@ TEST(StoredTables, WhatIsWrongWithThem) {
   ReadOptions options;
   options.context = 26;
   const auto image = doctor(read_model(larger.path(), options));
-  EXPECT_NE(find(image, "context_beyond_table")->fix.find("has 26 rows, enough"),
+  EXPECT_NE(find(image, "context_beyond_table")->fix.find("has 26 rows, which is enough"),
             std::string::npos);
   options.context = 27;
   const auto more = doctor(read_model(larger.path(), options));

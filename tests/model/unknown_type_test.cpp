@@ -50,8 +50,8 @@ TEST(UnknownType, AnAssumedPairingSaysWhatItLeavesOut) {
   const std::string read = R"({"model_type":"brand_new","hidden_size":64,"num_attention_heads":4,
       "num_hidden_layers":2,"rope_theta":10000.0,"max_position_embeddings":512)";
   EXPECT_THAT(advice_of(read + R"(,"qk_norm":true})", {{"pairing", "half_split"}}),
-              HasSubstr("are left out (the file has qk_norm true)"));
-  EXPECT_THAT(advice_of(read + "}", {{"pairing", "half_split"}}), HasSubstr("a norm of q and k"));
+              HasSubstr("are ignored (the file has qk_norm true)"));
+  EXPECT_THAT(advice_of(read + "}", {{"pairing", "half_split"}}), HasSubstr("norm of q and k"));
 }
 
 TEST(UnknownType, MisspeltWordsOfScaling) {

@@ -136,7 +136,7 @@ TEST(Unread, HalfOfAGain) {
     ASSERT_TRUE(f) << type;
     EXPECT_NEAR(f->value.value_or(0), 0.1 * std::log(4.0) + 1, 1e-12);
     EXPECT_NEAR(spec.layers[0].rotary->blocks[0].spectrum.gain, 0.1 * std::log(4.0) + 1, 1e-12);
-    EXPECT_EQ(f->message.find("the softmax scale has it") != std::string::npos,
+    EXPECT_EQ(f->message.find("the softmax scale includes it") != std::string::npos,
               std::string(type) == "deepseek_v3");
   }
   EXPECT_TRUE(unread(with("llama", yarn(R"("mscale":1.0)")), "/rope_scaling/mscale"));

@@ -65,9 +65,9 @@ class Doctor {
         error = std::max(error, float32_error(b.spectrum, length_));
       const bool much = float32_severity(error) == Severity::warning;
       add(float32_severity(error), "float32_angle",
-          {"angles formed in float32 are wrong by up to {} rad at position {}{}", rounded(error),
-           length_ - 1, much ? ": neighbouring tokens blur" : ""},
-          "form angles in double or exactly (precision=exact)", error, &layer);
+          {"angles computed in float32 are wrong by up to {} rad at position {}{}", rounded(error),
+           length_ - 1, much ? ": neighbouring tokens become indistinguishable" : ""},
+          "compute angles in double or use precision=exact", error, &layer);
       slow_pairs(layer);
     }
     still_pairs(layer);
@@ -79,27 +79,27 @@ class Doctor {
           {"the softmax scale is multiplied by {} (mscale_all_dim); many ports forget it, and it "
            "cannot be folded into cos and sin",
            logit},
-          "multiply the logits, or q, by it", logit, &layer);
+          "multiply the logits or q by this factor", logit, &layer);
     if (b.output_order == OutputOrder::even_then_odd)
       add(Severity::note, "pairing_risk",
-          "interleaved pairs are rotated and left half-split: scores agree with other programs, "
-          "cached keys do not",
-          "do not exchange key caches with a program that leaves them in place", {}, &layer);
+          "rotated channels are written half-split although pairs are interleaved: scores agree "
+          "with other programs, cached keys do not",
+          "do not exchange key caches with a program that keeps the order of channels", {}, &layer);
     else if (b.direction != 1)
       add(Severity::warning, "pairing_risk",
           "pairs rotate clockwise; nearly every program rotates them counter-clockwise",
           "use direction=-1", {}, &layer);
     else if (b.pairing == Pairing::interleaved)
       add(Severity::note, "pairing_risk",
-          "pairs are neighbours (2i, 2i+1); a program that pairs halves gives garbage without an "
-          "error",
+          "pairs are neighbours (2i, 2i+1); a program that pairs halves computes wrong results "
+          "without an error",
           "use pairing=interleaved", {}, &layer);
     else if (spec_.reader == "transformers" &&
              contains(hf::gguf_conversions().at("permutes").as_array(), Json(spec_.model_type)))
       add(Severity::note, "pairing_risk",
-          "pairs are halves (i, i + d/2) here; the converter to GGUF permutes q and k of this "
-          "model, and there pairs are neighbours",
-          "do not mix weights of one with code of the other", {}, &layer);
+          "pairs are halves (i, i + d/2) in this file; the converter to GGUF permutes q and k of "
+          "this model, so pairs are neighbours in GGUF",
+          "do not use the weights of one format with code for the other", {}, &layer);
   }
 
   void slow_pairs(const LayerSpec& layer) {
@@ -110,7 +110,7 @@ class Doctor {
     if (slow > 0)
       add(Severity::note, "pair_never_turns",
           {"{} pairs make less than one full rotation within {} positions: beyond the trained "
-           "length they meet angles they never saw",
+           "length they reach angles that did not occur in training",
            slow, length_},
           "nothing to do within the trained length; scale positions to go beyond it",
           static_cast<double>(slow), &layer);
@@ -130,7 +130,7 @@ class Doctor {
     }
     if (still > 0)
       add(Severity::note, "pair_never_turns", {"{} pairs have frequency 0 and never rotate", still},
-          "right for proportional rotary; a sign of a broken table otherwise",
+          "correct for proportional rotary; otherwise check the table of frequencies",
           static_cast<double>(still), &layer);
   }
 
@@ -138,8 +138,8 @@ class Doctor {
     const std::string name = scaling_of(layer);
     if (contains({"dynamic", "dynamic_yarn", "qwen_dynamic", "dynamic_linear"}, name))
       add(Severity::warning, "dynamic_cache",
-          "frequencies depend on the length of each call: keys cached at one length meet queries "
-          "rotated with other frequencies",
+          "frequencies depend on the length of each call: cached keys do not fit queries of a "
+          "longer call",
           "declare a length for the life of the cache (length_rule=declared), or cache keys before "
           "the rotation",
           scaling_number(layer, "trained_length"), &layer);
@@ -152,14 +152,14 @@ class Doctor {
     if (name != "yarn") return;
     const bool within = length_ > 0 && static_cast<double>(length_) <= original;
     add(within ? Severity::warning : Severity::note, "static_yarn_short",
-        within ? message("YaRN is always on: at {} tokens, within the trained {}, it changes "
-                         "frequencies and gain for nothing",
+        within ? message("YaRN is always active: at {} tokens, within the trained {}, it changes "
+                         "frequencies and gain without a benefit",
                          length_, original)
-               : message("YaRN is always on: contexts within the trained {} are served with "
-                         "stretched frequencies too",
+               : message("YaRN is always active: contexts within the trained {} get stretched "
+                         "frequencies too",
                          original),
-        within ? "leave the scaling out for short contexts"
-               : "leave the scaling out when long contexts are not needed",
+        within ? "omit the scaling for short contexts"
+               : "omit the scaling if long contexts are not needed",
         scaling_number(layer, "factor"), &layer);
   }
 
@@ -179,10 +179,10 @@ class Doctor {
     }
     if (any && all_hidden)
       add(Severity::warning, "scaling_hidden_by_window",
-          {"every layer that is scaled sees at most {} tokens, less than the trained {}: the "
-           "scaling changes what the model learned and reaches no farther",
+          {"every scaled layer sees at most {} tokens, less than the trained {}: the scaling "
+           "changes frequencies without extending the context",
            window, original},
-          "check whether the file means another set of layers", window);
+          "check which layers the scaling should apply to", window);
   }
 
   void table() {
@@ -199,8 +199,9 @@ class Doctor {
       return;
     if (static_cast<double>(length_) > limit)
       add(Severity::warning, "context_beyond_table",
-          {"the context of {} is beyond the {} positions the file speaks of", length_, limit},
-          "scale positions, or do not expect more than the trained length", limit);
+          {"the context of {} is longer than the {} positions that the file states", length_,
+           limit},
+          "scale positions, or use at most the trained length", limit);
   }
 
   const ModelSpec& spec_;

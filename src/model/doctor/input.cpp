@@ -75,12 +75,13 @@ class InputDoctor {
     const Index stored = table.shape.size() < 2 ? 0 : as_rows(table.shape).front();
     std::string fix;
     if (stored >= wanted + offset) {
-      fix = message("the table in {} has {} rows, enough: state its size (table_shape says how)",
-                    file, stored);
+      fix =
+          message("the table in {} has {} rows, which is enough: state its size (see table_shape)",
+                  file, stored);
     } else if (spec_.reader == "llama_cpp") {
       fix =
-          "stay below, or extend the table of the model's safetensors file (posenc extend) and "
-          "convert it again";
+          "use fewer positions, or extend the table of the model's safetensors file (posenc "
+          "extend) and convert it again";
     } else if (e.image_prefix) {
       const Index kept = *e.image_prefix;
       const auto side =
@@ -90,22 +91,23 @@ class InputDoctor {
       fix = "rows for a larger image: " + extend_command(file, tensor, kept, to, "bicubic");
     } else {
       fix = message(
-          "stay below, or make rows (linear reaches any length and changes every row{}): {}",
+          "use fewer positions, or make rows (linear reaches any length and changes every row{}): "
+          "{}",
           hierarchical(stored > offset ? stored - offset : n, wanted),
           extend_command(file, tensor, offset, std::to_string(wanted + offset), "linear"));
     }
     add(Severity::error, "context_beyond_table",
-        {"the context of {} is beyond the {} positions of the {}: it has no row there", wanted, n,
-         e.grid ? "model's table" : "learned table"},
+        {"the context of {} is longer than the {} positions of the {}: there are no more rows",
+         wanted, n, e.grid ? "model's table" : "learned table"},
         fix, static_cast<double>(n));
   }
 
   void beyond_sinusoid(const InputEncoding& e) {
     add(Severity::warning, "context_beyond_table",
-        {"the context of {} is beyond the {} rows of the sinusoid that transformers keeps: it "
-         "fails there, although every row can be computed",
+        {"the context of {} is longer than the {} rows of the sinusoid that transformers stores: "
+         "transformers fails beyond them, although every row can be computed",
          spec_.context.value, *e.positions},
-        "posenc table writes the rows for any position; the model never saw those",
+        "posenc table computes rows for any position; the model was not trained with them",
         static_cast<double>(*e.positions));
   }
 
@@ -116,15 +118,15 @@ class InputDoctor {
       add(Severity::note, "padding_offset", text, fix, static_cast<double>(offset));
     };
     if (e.counts == PositionRule::tokens)
-      note({"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
+      note({"the table has {} rows for {} tokens: the first token reads row {} (pad_token_id + 1), "
             "padding reads row {}, and only tokens that are not padding count",
             rows, count, offset, offset - 1},
-           {"take at most {} tokens; positions that count from 0 read the wrong rows", count});
+           {"use at most {} tokens; positions that count from 0 read wrong rows", count});
     else
       note({"position p reads row p + {}: the table has {} rows for {} positions", offset, rows,
             count},
-           {"give positions that count from 0, and keep the first {} rows when the table is "
-            "extended (--prefix {})",
+           {"pass positions that count from 0, and keep the first {} rows if you extend the table "
+            "(--prefix {})",
             offset, offset});
   }
 
@@ -133,9 +135,9 @@ class InputDoctor {
     if (length < 1 || s.width < 1) return;
     const double worst = float32_error(s.spectrum(), length, s.offset);
     add(float32_severity(worst), "float32_angle",
-        {"angles of the sinusoid formed in float32 are wrong by up to {} rad at position {}",
+        {"angles of the sinusoid computed in float32 are wrong by up to {} rad at position {}",
          rounded(worst), length - 1},
-        "form angles in double or exactly (posenc table)", worst);
+        "compute angles in double, or use posenc table", worst);
   }
 
   // Decoders are fed batches that are padded on the left.
@@ -147,14 +149,14 @@ class InputDoctor {
         std::ranges::none_of(spec_.towers, [](const Tower& t) { return t.name == "encoder"; });
     if (e.counts == PositionRule::arange && decoder)
       add(Severity::note, "left_padding",
-          "without position_ids every slot counts, padding too: in a batch padded on the left "
-          "short texts start at a position above 0",
+          "without position_ids every slot counts, padding included: in a left-padded batch, short "
+          "texts start at a position above 0",
           "pass position_ids, the running sum of the mask less 1 (posenc::from_mask)");
     if (e.counts == PositionRule::tokens)
       add(Severity::note, "left_padding",
-          "a whole pass counts the tokens that are not padding, a step with a cache counts the "
-          "cached padding as well: positions of texts padded on the left jump at the first step",
-          "pad on the right, or give each step its own positions");
+          "a full pass counts tokens without padding, but a step with a cache counts cached "
+          "padding too: positions of left-padded texts jump at the first step",
+          "pad on the right, or pass positions to each step");
   }
 
   const ModelSpec& spec_;

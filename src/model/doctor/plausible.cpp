@@ -44,18 +44,18 @@ constexpr Relation kRelations[] = {
     {"longrope.long_factor",
      [](const LayerSpec& l) { return any_factor(l, [](double x) { return x > 0 && x < 0.99; }); },
      "divisors of LongRoPE are below 1", "divisors from 1 on",
-     "divisors, not factors: frequencies are divided by them"},
+     "write divisors, not factors: frequencies are divided by them"},
     {"longrope.long_factor",
      [](const LayerSpec& l) { return any_factor(l, [](double x) { return x > 512; }); },
      "divisors of LongRoPE are above 512", "divisors up to 100",
-     "take the lists of the model's own file"},
+     "use the lists of the model's own file"},
     {"longrope.long_factor",
      [](const LayerSpec& l) {
        const std::vector<double> x = numbers_of(l.field("longrope.long_factor"));
        return x.size() > 1 && x.back() < x.front();
      },
-     "the divisors of long_factor fall: fast pairs are stretched more than slow ones",
-     "lists that rise", "write the list from the fastest pair to the slowest"},
+     "the divisors of long_factor decrease: fast pairs are stretched more than slow ones",
+     "increasing lists", "write the list from the fastest pair to the slowest"},
     {"longrope.short_factor",
      [](const LayerSpec& l) {
        return sum(numbers_of(l.field("longrope.short_factor"))) >

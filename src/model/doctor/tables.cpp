@@ -96,13 +96,14 @@ class TableDoctor {
     report_.add(
         gguf_ && !sines ? Severity::error : Severity::warning, "table_missing",
         {"the weights have no tensor {}{}", name,
-         sines ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is added "
-                 "to the patches"
-         : gguf_ ? " for the learned positions: llama.cpp does not load the file"
-                 : " for the learned positions: transformers starts it at random, with a warning"},
+         sines ? ": transformers 5.23 does not fill it on loading and adds uninitialised memory to "
+                 "the patches"
+         : gguf_
+             ? " for the learned positions: llama.cpp does not load the file"
+             : " for the learned positions: transformers initialises it at random, with a warning"},
         weights_.place(),
-        sines ? "take the tensor from the model's own checkpoint, or store the rows of posenc "
-                "table under that name"
+        sines ? "use the tensor of the model's own checkpoint, or store the rows of posenc table "
+                "under that name"
               : "");
   }
 
@@ -111,18 +112,19 @@ class TableDoctor {
     const std::vector<StoredTensor> found = weights_.find(tensor);
     const std::string what = parameter + " of " + std::string(card(e.value.scheme).name);
     if (found.empty())
-      report_.add(
-          gguf_ ? Severity::error : Severity::warning, "table_missing",
-          {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
-           gguf_ ? ": llama.cpp needs it" : ": transformers starts it at random, with a warning"},
-          weights_.place());
+      report_.add(gguf_ ? Severity::error : Severity::warning, "table_missing",
+                  {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
+                   gguf_ ? ": llama.cpp needs it"
+                         : ": transformers initialises it at random, with a warning"},
+                  weights_.place());
     for (const StoredTensor& t : found) {
       if (!fits(e, parameter, what, t) || !t.readable) continue;
       const std::vector<double> values = weights_.values(t);
       const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
       if (bad != values.end())
         add(Severity::error, "not_finite", t,
-            {"holds infinities or NaN, the first is number {}", bad - values.begin()}, kDamaged);
+            {"contains infinities or NaN; the first is element {}", bad - values.begin()},
+            kDamaged);
       else if (!values.empty() && std::ranges::all_of(values, [](double v) { return v == 0; }))
         zero(e, parameter, what, t);
     }
@@ -140,16 +142,16 @@ class TableDoctor {
     if (lists("never_carries") || parameter.ends_with("bias") || parameter.starts_with("b")) return;
     if (lists(card(e.value.scheme).name))
       add(Severity::note, "table_zero", t,
-          {"({}) is zero in all of its numbers: positions add nothing. Classes of this scheme "
-           "start it at zero",
+          {"({}) is all zero, so positions add nothing. Classes of this scheme initialise it with "
+           "zeros",
            what},
-          "nothing to do before training; otherwise take the checkpoint's");
+          "nothing to do before training; otherwise load the checkpoint's table");
     else
       add(Severity::error, "table_zero", t,
-          {"({}) is zero in all of its numbers: positions add nothing to the score, and the class "
-           "starts it at random",
+          {"({}) is all zero, so positions add nothing to the score. The class initialises it at "
+           "random",
            what},
-          "the table was never loaded: take the checkpoint's");
+          "load the checkpoint's table; this one was not loaded");
   }
 
   bool fits(const LayerEncoding& e, const std::string& parameter, const std::string& what,
@@ -193,9 +195,9 @@ class TableDoctor {
     equal(e, rows, shape[0], t);
     if (e.padding_row && *e.padding_row < shape[0] && !rows.zero(*e.padding_row))
       add(Severity::note, "padding_row", t,
-          {"holds numbers in row {}, which padding reads: programs that train it keep it at zero",
+          {"row {}, which padding reads, is not zero: programs that train the table keep it zero",
            *e.padding_row},
-          "harmless where padding is masked everywhere; pooling over all slots sees it",
+          "nothing to do if padding is masked everywhere; pooling over all slots includes it",
           static_cast<double>(*e.padding_row));
   }
 
@@ -235,7 +237,7 @@ class TableDoctor {
     }
     const bool fewer = shape.size() == 2 && shape[0] < wanted[0];
     add(Severity::error, "table_shape", t,
-        {"has shape {}, the config means {}{}", shape_text(t.shape), shape_text(wanted),
+        {"has shape {}, but the config requires {}{}", shape_text(t.shape), shape_text(wanted),
          fewer ? ": positions from row " + std::to_string(shape[0]) + " have none" : ""},
         fix, shape.empty() ? std::optional<double>() : static_cast<double>(shape[0]));
   }
@@ -246,7 +248,7 @@ class TableDoctor {
       if (!rows.finite(r)) ++bad, first = first < 0 ? r : first;
     if (bad > 0)
       add(Severity::error, "not_finite", t,
-          {"holds infinities or NaN in {} of {} rows, the first is row {}", bad, count, first},
+          {"contains infinities or NaN in {} of {} rows, first in row {}", bad, count, first},
           kDamaged, static_cast<double>(first));
     return bad == 0;
   }
@@ -265,16 +267,16 @@ class TableDoctor {
     const bool all = none > 0 && none >= count - from - (e.padding_row && *e.padding_row >= from);
     if (all)
       add(Severity::error, "table_zero", t,
-          {"is zero in all of its {}{}: positions add nothing, and the model cannot tell its "
-           "tokens' order",
+          {"is zero in all {}{}: positions add nothing, and the model cannot know the order of "
+           "tokens",
            none, of_image(e) ? " rows of patches" : " rows"},
-          "the table was never loaded or never trained: take the checkpoint's",
+          "load the checkpoint's table; this one was not loaded or not trained",
           static_cast<double>(none));
     else if (none > 0)
       add(Severity::warning, "table_zero", t,
           {"is zero in {} of {} rows, from row {} to row {}: those positions add nothing", none,
            count, first, last},
-          "stay below them, or make rows from the others (posenc extend)",
+          "use only the other positions, or make rows with posenc extend",
           static_cast<double>(none));
     return all;
   }
@@ -287,10 +289,9 @@ class TableDoctor {
     for (Index r = from + 1; r < count; ++r)
       if (!std::equal(rows.at(r), rows.at(r) + rows.width, rows.at(from))) return;
     add(Severity::warning, "table_constant", t,
-        {"has the same numbers in all of its rows from row {} on: positions cannot be told apart",
-         from},
-        "torch 2.15's antialiased resize of a grid one wide makes such tables; resize with posenc "
-        "extend",
+        {"has equal rows from row {} on: positions are indistinguishable", from},
+        "resize with posenc extend; torch 2.15's antialiased resize of a grid of width one makes "
+        "such tables",
         static_cast<double>(count - from));
   }
 
@@ -324,9 +325,10 @@ class TableDoctor {
     }
     if (worst <= rounding(e, t)) return;
     add(Severity::warning, "table_differs", t,
-        {"is not the sinusoid that the class makes: off by up to {}, in row {}", rounded(worst),
-         at},
-        "a program that computes the rows and one that loads them give other numbers", worst);
+        {"differs from the sinusoid of the class by up to {}, in row {}", rounded(worst), at},
+        "check which one the model was trained with: a program that computes the rows and one that "
+        "loads them differ",
+        worst);
   }
 
   bool gguf_;
@@ -354,7 +356,7 @@ void find_table_faults(const ModelSpec& spec, Diagnostics& report) {
     doctor.look(spec.layers);
     for (const Tower& t : spec.towers) doctor.look(t.layers);
   } catch (const FormatError& problem) {
-    unread(problem, "fetch the file again: it may be cut off, or a pointer of git LFS");
+    unread(problem, "download the file again: it may be cut off, or a git LFS pointer");
   } catch (const std::invalid_argument& problem) {  // sizes that make no table
     unread(problem, kSizes);
   }

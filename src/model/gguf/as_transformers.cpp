@@ -62,8 +62,8 @@ ModelSpec read_as_transformers(const GgufFile& container, const std::string& fil
   Diagnostics report;
   if (!rule) {
     report.error("reader_refused",
-                 "what transformers makes of a GGUF file of this architecture is not known here, "
-                 "or it loads none",
+                 "it is not known what transformers makes of a GGUF file of this architecture, or "
+                 "it does not load any",
                  "general.architecture", "read the model's config.json");
   } else {
     ReadOptions inside = options;
@@ -72,11 +72,11 @@ ModelSpec read_as_transformers(const GgufFile& container, const std::string& fil
     report.add(spec.findings);
     if (carries_scaling(container, architecture))
       report.warn("gguf_lost",
-                  "the file scales its frequencies, and transformers reads nothing of that from a "
-                  "GGUF file: they stay as they were before the scaling",
+                  "the file scales its frequencies, but transformers does not read scalings from "
+                  "GGUF files: frequencies stay unscaled",
                   architecture + ".rope.scaling", "load the model's own files");
     report.note("converted",
-                "read as transformers loads a GGUF file: each place is a key of the config that it "
+                "read as transformers loads a GGUF file: places are keys of the config that it "
                 "makes, not of the file",
                 file, "nothing to do: read the file without --reader for its own keys");
   }

@@ -236,14 +236,13 @@ class Converter {
     if (type == "dynamic" || ((type == "linear" || type == "yarn") && !writes("scaling"))) {
       view_.warn(
           "gguf_lost",
-          {"the converter writes nothing of rope_type {} for {class}: llama.cpp does not scale",
-           type},
-          view_.where("rope_scaling"), "choose another program for long contexts");
+          {"the converter does not write rope_type {} for {class}: llama.cpp does not scale", type},
+          view_.where("rope_scaling"), "use another program for long contexts");
       return true;
     }
     return view_.error(
         "unknown_rope_type",
-        {"what llama.cpp's converter makes of rope_type {} for {class} is not known here", type},
+        {"it is not known what llama.cpp's converter makes of rope_type {} for {class}", type},
         view_.where("rope_scaling"), "convert the model and read the GGUF file itself");
   }
 
@@ -342,7 +341,7 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   if (!rule || !known || known->scheme.empty()) {
     report.error(
         "layout_not_covered",
-        {"what llama.cpp's converter makes of model_type {} is not known here",
+        {"it is not known what llama.cpp's converter makes of model_type {}",
          type ? shown(*type) : std::string("(missing)")},
         name + "#/model_type",
         "convert the model and read the GGUF file itself, or read the config as transformers does");
@@ -352,8 +351,8 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
     spec = gguf::read_file(made.file(), inside);
     report.add(spec.findings);
     report.note("converted",
-                "read as llama.cpp would read this model after its converter: each place is a key "
-                "of that GGUF file, not of the config",
+                "read as llama.cpp reads this model after conversion: places are keys of that GGUF "
+                "file, not of the config",
                 name, "nothing to do; convert the model for the file itself");
   }
   spec.file = file;

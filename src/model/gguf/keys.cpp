@@ -63,7 +63,7 @@ void Keys::report_assumptions() {
       report_.error("assume_unused", {"nothing asks for '{}' in this file", key}, key,
                     how_to_assume(key));
     else
-      report_.note("assumed", {"{} = {} is a person's decision, not the file's", key, value}, key);
+      report_.note("assumed", {"{} = {} was set by --assume, not by the file", key, value}, key);
 }
 
 bool Keys::has(std::string_view key) const {
@@ -79,7 +79,7 @@ void Keys::add(Severity severity, std::string code, std::string_view key, const 
 
 void Keys::wrong_type(std::string_view key, std::string_view wanted, std::string_view got) {
   error("wrong_type", key, {"{} must be {}, got {}", full(key), wanted, printable(got)},
-        "write the key anew with the type that llama.cpp reads");
+        "write the key again with the type that llama.cpp reads");
 }
 
 template <class T>

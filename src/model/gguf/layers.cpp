@@ -47,8 +47,8 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
   h.window.size = stated && !rule.flag("fixed") ? *stated : rule.constant(absent);
   if (stated && rule.flag("fixed") && stated->value != absent)
     keys.warn("key_ignored", key,
-              {"llama.cpp takes {} for {} whatever the file says", absent, rule.name()},
-              "a model that was trained with another window runs wrongly here",
+              {"llama.cpp uses {} for {}, whatever the file says", absent, rule.name()},
+              "if the model was trained with another window, llama.cpp runs it wrongly",
               static_cast<double>(stated->value));
   if (h.window.size.value == 0 && rule.text("key") == "required" && !keys.failed())
     keys.error("out_of_range", key, "the window must be positive");

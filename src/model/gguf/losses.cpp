@@ -14,7 +14,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
   const auto by_name = [](Origin o) { return o == Origin::class_default; };
   if (turns && by_name(h.base.origin) && !arch.has("plain_base"))
     keys.note("gguf_lost", "rope.freq_base",
-              "the file states no base; llama.cpp takes 10000, whatever the model was trained with",
+              "the file states no base; llama.cpp uses 10000, whatever the model was trained with",
               "--assume rope.freq_base=BASE");
   const std::string_view rule = arch.text("rope_on");
   const bool by_key = rule == "finetuned_key" || rule == "pattern_key" || rule == "none";
@@ -33,7 +33,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
         Lost{arch.number("alibi", 0) > 0 && arch.number("alibi_layers", h.layers) == h.layers,
              "attention.max_alibi_bias", "the file does not say that ALiBi is used"},
         Lost{arch.flag("t5"), "attention.relative_buckets_count",
-             "the file has no largest distance (128 is taken)"}})
+             "the file has no largest distance (128 is used)"}})
     if (lost.is)
       keys.note("gguf_lost", lost.key,
                 {"{}; llama.cpp knows it by the name {}", lost.what, arch.name()},
@@ -54,23 +54,22 @@ void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
     if (rounded[i] != 0) worst = std::max(worst, std::abs(exact[i] / rounded[i] - 1));
   if (worst > 0)
     keys.warn("truncate_rounded", "rope.scaling.type",
-              {"the model was trained with YaRN's range as it is, ggml rounds it: frequencies "
-               "differ by up to {} (relative)",
+              {"the model was trained without rounding YaRN's range, but ggml rounds it: "
+               "frequencies differ by up to {} (relative)",
                worst},
-              "read config.json for what the model means", worst);
+              "read config.json for the intended values", worst);
 }
 
 void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
   if (!contains(h.rotated, true)) return;
   if (!d.always.values.empty())
-    keys.report().note("gguf_factors_only",
-                       {"the scaling survives only as divisors in {}; no metadata say which it was",
-                        d.always.tensor},
-                       d.always.tensor,
-                       "nothing to do in llama.cpp; another reader must divide by the tensor");
+    keys.report().note(
+        "gguf_factors_only",
+        {"the scaling exists only as divisors in {}; no metadata name it", d.always.tensor},
+        d.always.tensor, "nothing to do in llama.cpp; another reader must divide by the tensor");
   if (d.by_length() && h.scaling_type.origin == Origin::class_default)
     keys.note("gguf_factors_only", "rope.scaling.type",
-              {"LongRoPE survives only as divisors in {} and {}; no rope.scaling.type says so",
+              {"LongRoPE exists only as divisors in {} and {}; no rope.scaling.type names it",
                d.beyond.tensor, d.within.tensor},
               "nothing to do in llama.cpp; another reader must divide by the tensors");
 }
@@ -105,7 +104,7 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
     if (v != nullptr && !key.read && !(key.harmless && v->number() == key.harmless))
       keys.warn("key_ignored", key.name,
                 {"llama.cpp does not read {} in a {}", keys.full(key.name), arch.name()},
-                "a model that was trained with it runs wrongly here; otherwise remove it",
+                "if the model was trained with it, llama.cpp runs it wrongly; otherwise remove it",
                 v->number());
   }
   if (h.log_multiplier && h.ext_factor.value == 0)
@@ -120,14 +119,14 @@ void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) 
   const auto factor = keys.get<double>("rope.scaling.factor");
   if (type == "none" && factor && factor->value > 0 && factor->value != 1)
     keys.warn("key_ignored", "rope.scaling.factor",
-              {"rope.scaling.type is none: llama.cpp leaves the factor {} out", factor->value},
-              "write the type that the factor belongs to, or remove it", factor->value);
+              {"rope.scaling.type is none: llama.cpp ignores the factor {}", factor->value},
+              "write the type of the factor, or remove the factor", factor->value);
   const GgufValue* old = keys.file().find(keys.full("rope.scale_linear"));
   if (factor && old != nullptr && old->number() != factor->value)
-    keys.warn("key_ignored", "rope.scale_linear",
-              {"rope.scaling.factor {} is beside it: llama.cpp does not read the older key",
-               factor->value},
-              "keep the key that is meant", old->number());
+    keys.warn(
+        "key_ignored", "rope.scale_linear",
+        {"rope.scaling.factor {} is also present: llama.cpp ignores the older key", factor->value},
+        "keep only the intended key", old->number());
   if (type == "longrope" && d.always.values.empty() && !d.by_length())
     keys.warn("missing_key", "rope.scaling.type",
               "rope.scaling.type is longrope and no tensor holds its factors "
@@ -163,7 +162,7 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
                 {"pairs {} follow the fourth position stream, which llama.cpp leaves 0 for text: "
                  "they never rotate there",
                  printable(listed(pairs))},
-                "read config.json for what the model means", static_cast<double>(pairs.size()));
+                "read config.json for the intended values", static_cast<double>(pairs.size()));
     return;
   }
 }

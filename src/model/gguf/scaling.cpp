@@ -35,7 +35,7 @@ void read_factor(const Architecture& arch, Keys& keys, Hparams& h) {
     if (v->value > 0) h.factor = *v;
     if (v->value > 0 && v->value < 1)
       keys.warn("factor_below_one", key, {"a factor below 1 shortens the context: {}", v->value},
-                "state new length / trained length", v->value);
+                "write new length / trained length", v->value);
   }
   h.factor_sliding = h.factor;
   if (h.scaling_type.value == "none") h.factor = {1, h.scaling_type.origin, h.scaling_type.where};
@@ -107,7 +107,7 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
     wrong("gguf_data_missing",
           {"the file ends before the data of {} do: {} bytes are needed, it has {}", d.tensor,
            t->offset + t->size, keys.file().bytes.size()},
-          "fetch the file again");
+          "download the file again");
     return d;
   }
   try {

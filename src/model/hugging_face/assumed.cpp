@@ -151,7 +151,7 @@ void unused_assumptions(Report& report) {
       report.error("assume_unused", {"--assume {}={} names nothing that was read", key, text},
                    "--assume " + key, guess(report, key) + assumable(report, key));
     else
-      report.note("assumed", {"{} = {} is a person's decision, not the file's", key, text},
+      report.note("assumed", {"{} = {} was set by --assume, not by the file", key, text},
                   "--assume " + key);
 }
 

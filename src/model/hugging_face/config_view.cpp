@@ -123,7 +123,7 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
   if (counts.value == other.value) return;
   const std::string name = last_word(counts.where);
   warn("both_spellings",
-       {"{} is {} and {} {}, two names of one attribute: {class} takes {}", last_word(other.where),
+       {"{} is {} and {} {}, two names of one attribute: {class} uses {}", last_word(other.where),
         other.value, name, counts.value, name},
        other, "", number_of(counts.value));
 }
@@ -166,8 +166,8 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
   const auto v = value(key);
   if (v && v->value.is_null() && refuses_null(key))
     return wrong_type(
-        {"{} is null, and {class} takes a number only: {} refuses the file", key, program()}, *v,
-        {"state {}, or leave the key out", key});
+        {"{} is null, but {class} requires a number: {} rejects the file", key, program()}, *v,
+        {"state {}, or remove the key", key});
   if (!v || v->value.is_null()) {
     if (required)
       error("missing_key",

@@ -16,13 +16,13 @@ Refused not_covered(const Json& config, const std::string& name, Report& report)
   const Json& known = table_member("diffusers");
   std::vector<std::string> names;
   for (const auto& [one, about] : known.as_object()) names.push_back(one);
-  std::string why = "positions of this class of diffusers are not described here";
+  std::string why = "positions of this diffusers class are not described";
   std::string fix = "read the class; " + listed(names) + " are read";
   for (const std::string_view key : kAxesKeys)
     if (const Json* axes = config.find(key)) {
       why = message(
-          "the file speaks of rotary over axes ({} {}), but how this class of diffusers "
-          "orders and pairs the channels is not described here",
+          "the file has rotary over axes ({} {}), but the order and pairing of channels in this "
+          "diffusers class is not known",
           key, *axes);
       fix += message(
           "; where its pairs are neighbours, \"axial axes_dim={} pairing=interleaved\" "
@@ -119,7 +119,7 @@ void read_diffusers(const Json& config, Report& report, ModelSpec& spec) {
     complete_fields(spec.layers.back());
   }
   view.note("axes_of_tokens", about->at("positions").as_string(), view.where("_class_name"),
-            "pass these positions: posenc rotates by the ones that it gets");
+            "pass these positions: posenc uses the positions of the call");
 }
 
 }  // namespace posenc::v0::hf

@@ -71,7 +71,7 @@ void look(const ConfigView& view, const Json& row) {
             {"{} is {} and {} {}: {} ({})", key, value->value, beside, other->value,
              text("message"), table_member("usual_source").as_string()},
             value->origin == Origin::class_default ? *other : *value,
-            "check the two: one of them is not the model's", value->value.as_number());
+            "check both: one of them is not the model's", value->value.as_number());
 }
 
 // Longformer's list of windows: its attention refuses another length.

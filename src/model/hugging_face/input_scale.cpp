@@ -21,15 +21,15 @@ void say(const ConfigView& view, const InputScale& rule, const std::string& key,
                            : stated    ? message("{} is {}", key, stated->value)
                                        : message("no {}, and the class has {}", key, Json(on));
   const std::string sizes = message(
-      "rows of the sinusoid have norm {}, embeddings that start with deviation 0.02 have norm {}",
+      "rows of the sinusoid have norm {}, embeddings initialised with deviation 0.02 have norm {}",
       rounded(root / std::sqrt(2.0)), rounded(0.02 * root));
   const bool unlike = rule.published && *rule.published != on;
   view.report().add(unlike ? Severity::warning : Severity::note, "embedding_scale",
                     unlike ? message("{}: token embeddings are not multiplied by {}, as they are "
                                      "in published checkpoints of this class; {}",
                                      says, by, sizes)
-                           : message("{}: token embeddings are multiplied by {}; a program that "
-                                     "forgets it drowns the tokens: {}",
+                           : message("{}: token embeddings are multiplied by {}; without it, "
+                                     "positions dominate the tokens: {}",
                                      says, on ? by : "1", sizes),
                     stated ? stated->where : view.class_name(),
                     unlike ? "state " + key + " as the model was trained"
@@ -46,8 +46,7 @@ std::optional<Value> input_gain(const ConfigView& view, Index width, bool learne
   const auto stated = view.stated(key);
   if (rule->ignored) {
     if (stated && view.flag(key, false))
-      view.warn("key_ignored",
-                {"{} is true in the file, but {class} multiplies nothing by it", key}, *stated,
+      view.warn("key_ignored", {"{} is true, but {class} ignores it", key}, *stated,
                 "the key does nothing");
     return std::nullopt;
   }

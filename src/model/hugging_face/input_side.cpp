@@ -261,8 +261,8 @@ class InputReader {
     encoding_.padding_row = pad->value;
     if (pad->value >= first)
       view_.warn("padding_offset",
-                 {"the row of pad_token_id {} is set to zero, and positions start at row {} "
-                  "whatever padding is: position {} of every text adds nothing",
+                 {"the row of pad_token_id {} is set to zero, but positions always start at row "
+                  "{}: position {} of every text adds nothing",
                   pad->value, first, pad->value - first},
                  *pad, "the class is written for pad_token_id 1", pad->value);
   }

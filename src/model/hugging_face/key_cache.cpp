@@ -101,7 +101,7 @@ Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& who
     for (const char* key : {"dtype", "torch_dtype"})
       if (const auto v = view->stated(key); v && v->value.is_string())
         if (const Index bytes = bytes_of(v->value.as_string())) return {bytes, v->origin, v->where};
-  return {2, Origin::derived, "no dtype is stated: 16 bit taken"};
+  return {2, Origin::derived, "no dtype is stated: 16 bits assumed"};
 }
 
 }  // namespace posenc::v0::hf

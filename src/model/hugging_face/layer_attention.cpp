@@ -101,19 +101,18 @@ void see_both_ways(const ConfigView& view, Window& w) {
   const std::string& how = view.rules().bidirectional_key;
   if (const auto v = view.stated(kBothWays);
       how.empty() && v && truthy(v->value) && !w.both && !view.rules().bidirectional)
-    view.warn(
-        "key_ignored",
-        {"{} is {}, and {class} hides the keys after a query all the same", kBothWays, v->value},
-        *v, "remove it, or use the code that reads it");
+    view.warn("key_ignored",
+              {"{} is {}, but {class} always hides the keys after a query", kBothWays, v->value},
+              *v, "remove it, or use the code that reads it");
   if (w.both || !sees_all(view)) return;
   w.both = true;
   if (how == "sdpa")
     view.warn("one_kernel",
-              {"{} reaches the default kernel of {class} (sdpa) alone, and only where no token is "
-               "padding: there a token sees the ones after it, with every other kernel it does not",
+              {"{} affects only the default kernel of {class} (sdpa), and only without padding: "
+               "then a token sees later ones; with other kernels it does not",
                kBothWays},
               view.place(view.value(kBothWays), kBothWays),
-              "run the model with the kernel that the weights were trained for");
+              "run the model with the kernel of its training");
   if (!w.size) return;
   if (how != "whole") halve(*w.size, 2);  // Gemma-3 as an encoder
   if (how == "halved_and_one")            // Gemma-4, whose bound is inclusive
@@ -173,7 +172,7 @@ std::optional<TokenMask> token_mask(const ConfigView& view, const AttentionSpec&
 Value causality(const ConfigView& view, const Window& w) {
   const bool encoder = w.both || (view.rules().bidirectional && !is_decoder(view));
   const Value own = view.of_class<Json>(!encoder);
-  constexpr const char* kernel = "run the model with the kernel that the weights were trained for";
+  constexpr const char* kernel = "run the model with the kernel of its training";
   if (const std::string& note = view.rules().mask_note; !note.empty())
     view.warn("one_kernel", note, view.where("model_type"), kernel);
   const auto stated = view.stated("is_causal");
@@ -190,24 +189,23 @@ Value causality(const ConfigView& view, const Window& w) {
   if (causal != encoder) return own;
   if (encoder)
     view.warn("one_kernel",
-              "is_causal is true, and {class} sees both sides: the default kernel of transformers "
-              "(sdpa) hides the keys after a query where no token is padding, the eager one never",
+              "is_causal is true, but {class} sees both sides: the default kernel of transformers "
+              "(sdpa) hides later keys if there is no padding, the eager one never does",
               *stated, kernel);
   else if (how == "sdpa")
     view.warn("one_kernel",
-              "is_causal is false, and {class} obeys it with the eager kernel alone: with the "
-              "default one (sdpa) a token does not see the ones after it",
+              "is_causal is false, but {class} uses it with the eager kernel only: with the "
+              "default kernel (sdpa) a token does not see later ones",
               *stated, kernel);
   else if (how == "ignored")
-    view.warn(
-        "key_ignored",
-        {"is_causal is {}, and {class} hides the keys after a query all the same", stated->value},
-        *stated, "remove it, or use the code that reads it");
+    view.warn("key_ignored",
+              {"is_causal is {}, but {class} always hides the keys after a query", stated->value},
+              *stated, "remove it, or use the code that reads it");
   else
     view.note("bidirectional_decoder",
-              "is_causal is false: transformers lets the tokens of this decoder see the ones after "
-              "them, windows reach to both sides",
-              *stated, "nothing to do; an engine must not add a causal mask");
+              "is_causal is false: tokens of this decoder see later ones, and windows extend to "
+              "both sides",
+              *stated, "nothing to do; do not add a causal mask");
   if (!how.empty() || encoder) return own;
   return {causal, stated->origin, stated->where};
 }
@@ -286,8 +284,8 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     }
     if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
     if (window && window->value == 0 && !w.both)
-      view.wrong_type("a window of 0 leaves no key to any query: transformers masks them all",
-                      *window, "write null for no window");
+      view.wrong_type("a window of 0 hides all keys from every query", *window,
+                      "write null for no window");
     mask_layer(masks, window, p);
   }
 }

@@ -36,7 +36,7 @@ struct Rules {
     if (const auto v = rule.key.empty() ? std::nullopt : view.stated(rule.key)) {
       if (v->value.is_null())
         return view.wrong_type({"{} is null, and {class} divides by it", rule.key}, *v,
-                               "state a number, or leave the key out");
+                               "state a number, or remove the key");
       const auto stated = view.integer(rule.key, 1, kMostLayers);
       if (!stated) return false;
       n = stated->value;

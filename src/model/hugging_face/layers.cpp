@@ -284,8 +284,8 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
   }
   if (!rules.not_a_rotation.empty())
     view.warn("not_a_rotation",
-              {"what {class} computes is no rotation: {}. The definition below is the rotation "
-               "that is meant, not those numbers",
+              {"{class} does not compute a rotation: {}. The definition below is the intended "
+               "rotation, not these numbers",
                rules.not_a_rotation},
               view.where("model_type"), "use the program's own cos and sin to reproduce it");
   return LayerReader(view, context).read();
@@ -295,7 +295,7 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
 
 PartLayers read_layers(const ConfigView& view, Index context) {
   if (const auto v = view.rules().is_causal == "fails" ? view.stated("is_causal") : std::nullopt)
-    view.wrong_type("{class} fails on the first token of a file that states is_causal", *v,
+    view.wrong_type("{class} fails on the first token if the file states is_causal", *v,
                     "remove the key");
   PartLayers out = layers_of_part(view, context);
   if (!view.rules().variants) {  // else done with the rules of the variant

@@ -175,11 +175,11 @@ class NearKeys {
       const std::string reader =
           report_.asked.at(place + "/" + std::string(read.front())).class_name;
       return object.find(inside)
-                 ? warn(message("{} beside {} is read by nobody: {} reads it inside only", key,
-                                inside, reader),
+                 ? warn(message("nobody reads {} beside {}: {} reads it only inside", key, inside,
+                                reader),
                         at, "move it into " + inside)
-                 : warn(message("{} is read by nobody: {} reads it inside {} only, which the file "
-                                "does not have",
+                 : warn(message("nobody reads {}: {} reads it only inside {}, which the file does "
+                                "not have",
                                 key, reader, inside),
                         at, "move it into " + inside);
     }
@@ -188,7 +188,7 @@ class NearKeys {
     if (!meant.empty() && object.find(meant) && nearly(key, {meant}).empty()) return;
     if (meant.empty() || both_legal(key, meant)) return;
     const Asked& about = report_.asked.at(place + "/" + std::string(meant));
-    warn(message("{} is read by nobody; {} reads {}, {}", key, about.class_name, meant,
+    warn(message("nobody reads {}; {} reads {}, {}", key, about.class_name, meant,
                  otherwise(meant, object.find(meant), about)),
          at, message("write {}", meant));
   }
@@ -204,7 +204,7 @@ class NearKeys {
         (rotary && key != "rope_theta" && scaled) || (key == "rope_theta" && is_base(value)))
       return false;
     if (rotary || !about->second.otherwise.empty())
-      warn(message("{} is {} beside {}, where nobody reads it; {} looks into that, {}", key, value,
+      warn(message("{} is {} beside {}, where nobody reads it; {} reads it inside, {}", key, value,
                    last_word(part), about->second.class_name,
                    otherwise(key, nullptr, about->second)),
            place + "/" + key, message("move it into {}", last_word(part)));
@@ -225,7 +225,7 @@ class NearKeys {
   // What counts in its place: `stated` is what the file holds under the right name, null where it
   // has none.
   std::string otherwise(std::string_view key, const Json* stated, const Asked& about) const {
-    if (stated && !stated->is_null()) return "which the file states too, and which counts";
+    if (stated && !stated->is_null()) return "which the file states too, and which is used";
     const std::string so = stated ? "which is null in the file" : "which the file does not state";
     if (!about.otherwise.empty())
       return message("{}: it is {}, the class's own", so, about.otherwise);
@@ -242,7 +242,7 @@ class NearKeys {
         report_.visited.count(place) || place == reader || report_.errors() > 0 ||
         !report_.asked.count(reader + "/" + key))
       return;  // where the reader itself does not look, moving the key would change nothing
-    warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
+    warn(message("nobody reads {} in {}: the positions of the model do not depend on it", key,
                  last_word(place)),
          place + "/" + key, message("move it to {}/{}", reader, key));
   }
@@ -252,12 +252,12 @@ class NearKeys {
       const std::string at = place + "/" + key;
       const std::string_view meant = nearly(key, dictionary_members());
       if (value.is_object() && contains(kRopeKeys, key))
-        warn(message("{} inside {} is read by nobody", key, last_word(place)), at,
+        warn(message("nobody reads {} inside {}", key, last_word(place)), at,
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);
       else if (!meant.empty() && !contains(dictionary_members(), key) && !both_legal(key, meant))
-        warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
+        warn(message("nobody reads {}; {} is read", key, meant), at, message("write {}", meant));
     }
   }
 

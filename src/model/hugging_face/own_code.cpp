@@ -27,11 +27,11 @@ void remote_code(const ConfigView& view) {
   const ClassRules& rules = view.rules();
   if (rules.remote.empty()) return;
   view.note("remote_code",
-            {"{class} is no class of transformers but of the model's own repository (auto_map); "
-             "meant is {}",
+            {"{class} is not in transformers but in the model's own repository (auto_map); posenc "
+             "follows {}",
              rules.remote},
             view.where("model_type"),
-            "compare it with the code beside the weights, if that was changed");
+            "compare it with the code beside the weights if that was changed");
   if (!rules.remote_note.empty())
     view.note("encoding_not_covered", rules.remote_note, view.where("model_type"));
 }
@@ -40,13 +40,12 @@ void code_of_known_type(const ConfigView& whole, const ConfigView& text) {
   whole.report().own_code = code_of(whole.object());
   const std::string code = own_code(text);
   if (code.empty() || !whole.rules().remote.empty() || !text.rules().remote.empty()) return;
-  text.note(
-      "remote_code",
-      {"auto_map names {}: with trust_remote_code that code runs, and its positions and masks "
-       "may be others. Read here is {class} of transformers",
-       code},
-      code_of(text.object()).empty() ? whole.where("auto_map") : text.where("auto_map"),
-      "compare that code with transformers' class; nothing to do without trust_remote_code");
+  text.note("remote_code",
+            {"auto_map names {}: with trust_remote_code that code runs, and its positions and "
+             "masks may differ. posenc follows {class} of transformers",
+             code},
+            code_of(text.object()).empty() ? whole.where("auto_map") : text.where("auto_map"),
+            "compare that code with transformers' class; nothing to do without trust_remote_code");
 }
 
 }  // namespace posenc::v0::hf

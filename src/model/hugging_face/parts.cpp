@@ -69,7 +69,7 @@ bool overruled(const ConfigView& whole, const std::string& key, const PartRules&
   const std::string dict = key + "_dict";
   if (name.empty()) {
     if (const Json* unread = whole.object().find(dict); unread && truthy(*unread))  // BridgeTower
-      whole.warn("key_ignored", {"{} is not read by {class}: {} counts", dict, key},
+      whole.warn("key_ignored", {"{class} does not read {} and uses {}", dict, key},
                  whole.where(dict), {"remove it, or move it into {}", key});
     return true;
   }
@@ -91,7 +91,7 @@ bool type_of_part(const ConfigView& whole, const std::string& key, const PartRul
   if (stated && !stated->is_string())
     return whole.error(
         "unknown_model_type", {"model_type of {} must be a name, got {}", key, *stated},
-        whole.report().file + "#" + part.pointer + "/model_type", "state it, or leave the key out");
+        whole.report().file + "#" + part.pointer + "/model_type", "state it, or remove the key");
   if (!stated && !part.missing && about.needs_model_type)
     return whole.error("missing_key",
                        {"{} states no model_type, and {class} refuses the file without one", key},
@@ -150,8 +150,8 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
   const Json* causal = whole.object().find("is_causal");
   if (causal && !causal->is_null() && !contains(whole.rules().parts.find(key)->passes, "is_causal"))
     whole.warn("one_kernel",
-               {"is_causal is {} at the top level, and {class} makes its masks by {}: some kernels "
-                "get it in layers without a window, the others never do",
+               {"is_causal is {} at the top level, but {class} makes its masks by {}: some kernels "
+                "use it in layers without a window, others do not",
                 *causal, key},
                whole.where("is_causal"), {"move it into {}", key});
   if (part.missing || flat)

@@ -51,9 +51,10 @@ bool descend(TextPart& at, Report& report, bool first) {
   const std::string key = text_key(rules);
   if (key.empty())
     return whole.error(
-        "unknown_model_type", {"{} is known, but not where its positions come from", at.model_type},
+        "unknown_model_type",
+        {"{} is known, but the source of its positions is not", at.model_type},
         whole.where("model_type"),
-        "read the model's code; --assume model_type=... takes another class's rules");
+        "read the model's code; --assume model_type=... uses the rules of another class");
   remote_code(whole);
   if (!rules.input_note.empty())
     whole.note("encoding_not_covered", rules.input_note, whole.where("model_type"));
@@ -65,7 +66,7 @@ bool descend(TextPart& at, Report& report, bool first) {
         "unknown_model_type",
         type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
         whole.where(key) + "/model_type",
-        {"--assume /{}/model_type=... takes a known class's rules", key});
+        {"--assume /{}/model_type=... uses the rules of a known class", key});
   text_keys_outside(whole, *inner, key);
   static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
@@ -112,8 +113,8 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
   }
   if (!at.rules && report.assume.count("pairing")) {
     report.warn("unknown_model_type",
-                message("model_type {}: read like Llama, as --assume pairing asks: a norm of q and "
-                        "k, a scale, a soft cap and windows of its own are left out{}",
+                message("model_type {}: read like Llama because of --assume pairing: its own norm "
+                        "of q and k, scale, soft cap and windows are ignored{}",
                         type ? shown(type->value) : "is missing", left_out(config)),
                 where, "check it against the model's code");
     at.rules = &generic_rules();

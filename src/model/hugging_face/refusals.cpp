@@ -57,7 +57,7 @@ class Refusals {
       if (const Json* v = held(spelled); v && v->is_null())
         view_.wrong_type(
             {"{} is null, and {} refuses a file that says so", spelled, view_.class_name()},
-            view_.where(spelled), {"state {}, or leave the key out", spelled});
+            view_.where(spelled), {"state {}, or remove the key", spelled});
     }
   }
 
@@ -95,7 +95,7 @@ class Refusals {
     view_.wrong_type({"{} must be a whole number{}, got {}: {class} refuses the file", name,
                       n ? " without a point" : "", *v},
                      view_.where(name),
-                     n ? message("write {}", *n) : "state a number, or leave the key out");
+                     n ? message("write {}", *n) : "state a number, or remove the key");
   }
 
   // Attention repeats each key head for as many query heads. With latent attention the count is

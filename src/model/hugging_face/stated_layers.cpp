@@ -158,7 +158,7 @@ std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Valu
                     few ? message("no_rope_layers gives rotary to {} of {} layers. The name is "
                                   "inverted: 1 means with rotary, 0 without",
                                   with, count)
-                        : "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                        : "in no_rope_layers, 1 means with rotary, 0 without; some ports read it "
                           "the other way round",
                     v.where,
                     few ? "swap 0 and 1 if most layers should have rotary"

@@ -35,7 +35,7 @@ bool take_scaling(const ConfigView& view, const Stated& s, const std::string& la
   const Dict scaling = dict_of(view, *s.scaling);
   for (const auto& [name, value] : scaling.items()) d.set(name, value);
   if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
-    view.warn("key_ignored", "type is not read by {class}, so that this scaling does nothing", *old,
+    view.warn("key_ignored", "{class} does not read type, so this scaling has no effect", *old,
               "write rope_type");
   return true;
 }

@@ -214,7 +214,7 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
   set.spelling = s.parameters ? "rope_parameters" : "";
   if (set.parts.empty())
     view.error("missing_key",
-               "{class} reads rope_parameters by layer type, and none of the model's layer types "
+               "{class} reads rope_parameters by layer type, but none of the model's layer types "
                "has an entry",
                view.where("rope_parameters"),
                "state rope_parameters/full_attention/rope_theta, or null for no rotary");

@@ -18,8 +18,8 @@ Value base_of(const ConfigView& view) {
   if (theta.origin != Origin::class_default) return theta;
   const std::string* own = view.rules().keys.find("rope_theta");
   const std::string key = own ? *own : "rope_theta";
-  view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
-            {"state {}", key});
+  view.note("missing_key", {"no {}: the default of {class}, {}, is used", key, theta.value},
+            view.where(key), {"state {}", key});
   return theta;
 }
 
@@ -102,7 +102,7 @@ bool accepted(const ConfigView& view, const OwnScalingRules& rule, const Value& 
   if (!rule.fields || size == *rule.fields) return true;
   return view.wrong_type({"{} must have {} entries, got {}: {class} refuses the file", rule.key,
                           *rule.fields, v.value},
-                         v, "leave out what the class does not read");
+                         v, "remove what the class does not read");
 }
 
 // DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when

@@ -133,8 +133,8 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
       differ.push_back(message("rope_theta ({} and {})", plain(counts), plain(other)));
   }
   const std::string both =
-      "the file has rope_scaling and rope_parameters; transformers takes rope_scaling whole and "
-      "drops rope_parameters";
+      "the file has rope_scaling and rope_parameters; transformers uses rope_scaling and ignores "
+      "rope_parameters";
   if (differ.empty())
     view.note("both_spellings", {"{}. Here they agree", both}, view.where("rope_scaling"),
               "keep one of them");
@@ -158,7 +158,7 @@ void replaces_the_class(const ConfigView& view, const Value& stated) {
     view.warn("missing_key",
               {"{} {}, and stands in the place of what {class} holds: {}", last_word(stated.where),
                empty ? "is empty" : "has no rope_type", held.dump()},
-              stated, "state rope_type and its keys, or leave the dictionary out");
+              stated, "state rope_type and its keys, or remove the dictionary");
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
@@ -184,8 +184,8 @@ void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
     view.note("yarn_with_lists",
-              {"rope_type yarn with lists is {} for {class}; other classes compute YaRN and ignore "
-               "the lists",
+              {"rope_type yarn with lists means {} in {class}; other classes compute YaRN and "
+               "ignore the lists",
                *to},
               *old, {"write rope_type {}", *to});
   d.set("rope_type", derived(*to, message("{} ({} means {} here)", old->where, *name, *to)));
@@ -198,8 +198,8 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
   if (inside && inside->origin == Origin::stated && beside.origin == Origin::stated &&
       !same(inside->value, beside.value))
     view.warn(code,
-              {"{} is {} inside and {} beside: the inner one counts", key, plain(inside->value),
-               plain(beside.value)},
+              {"{} is {} inside the scaling and {} beside it: the inner value is used", key,
+               plain(inside->value), plain(beside.value)},
               beside, "keep the one that is right");
 }
 
@@ -322,7 +322,7 @@ std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   if (held.is_null()) return std::nullopt;
   if (scales(held))
     view.warn("missing_key",
-              {"the file states no scaling: {class} then scales by its own, {}", held.dump()},
+              {"the file states no scaling, so {class} uses its own, {}", held.dump()},
               view.where("rope_parameters"), "state rope_parameters");
   set.spelling = "class";
   return view.of_class(held);

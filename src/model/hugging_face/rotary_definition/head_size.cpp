@@ -53,11 +53,11 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (!size) return false;
   if (is == "rope") {
     if (view.stated("qk_rope_head_dim") && size->value != rope->value)
-      view.warn(
-          "both_spellings",
-          {"head_dim is {} and qk_rope_head_dim {}: head_dim is its other name here, and counts",
-           size->value, rope->value},
-          *v, "keep one of them");
+      view.warn("both_spellings",
+                {"head_dim is {} and qk_rope_head_dim {}: here head_dim is another name of it, and "
+                 "is used",
+                 size->value, rope->value},
+                *v, "keep one of them");
     rope = size;
     return true;
   }
@@ -128,7 +128,7 @@ bool loads(const ConfigView& view) {
   if (null && view.rules().head_strict)
     return view.wrong_type(
         {"head_dim is null, and {class} takes a number only: {} refuses the file", view.program()},
-        *v, "state head_dim, or leave the key out");
+        *v, "state head_dim, or remove the key");
   // An attention that looks for no size of its own where head_dim is null.
   if (view.rules().head_null_fails && (v ? null : view.rules().head_null))
     return view.error(
@@ -176,7 +176,7 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
                                                                 : own(view);
   if (size && v && rule == "hidden_over_heads" && whole_number(v->value) != size->value)
     view.warn("key_ignored",
-              "head_dim is not read by {class}: hidden_size // num_attention_heads counts", *v,
+              "{class} does not read head_dim and uses hidden_size // num_attention_heads", *v,
               "remove it");
   if (size && rule == "zamba2")
     size = {2 * size->value, Origin::derived, "2 * hidden_size // num_attention_heads"};

@@ -25,7 +25,7 @@ bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) con
 void RotaryWriter::inside_another(const std::string& key, const Value& value) {
   if (!truthy(value.value)) return;
   const std::string outer = last_word(value.where.substr(0, value.where.rfind('/')));
-  view_.warn("nearly_a_key", {"{} inside {} is read by nobody", key, outer}, value,
+  view_.warn("nearly_a_key", {"nobody reads {} inside {}", key, outer}, value,
              "move its members one level up");
 }
 
@@ -35,14 +35,14 @@ void RotaryWriter::unread_keys() {
     const Json* alias = table_member("rope_aliases").find(key);
     if (key == "short_factor" || key == "long_factor")
       view_.warn("list_ignored", {"{} is not read by rope_type {}", key, out_.type}, value,
-                 "write rope_type longrope if the lists are meant");
+                 "write rope_type longrope to use the lists");
     else if (key == "finetuned" || key == "max_position_embeddings")
       view_.note("key_ignored", {"{} only informs", key}, value);
     else if (alias)
       view_.warn("alias_not_read",
                  {"{} ({}) is not read by transformers with rope_type {}", key, alias->as_string(),
                   out_.type},
-                 value, "write the transformers name, if it is meant");
+                 value, "use the name of transformers if you mean it");
     else if (key == "rope_scaling" || key == "rope_parameters")
       inside_another(key, value);
     else
@@ -61,26 +61,26 @@ const Json* RotaryWriter::dropped_theta() const {
 // The file states no theta. v5: it is of transformers 5, which keeps theta inside.
 void RotaryWriter::theta_filled_in(const Value& theta, bool has_dict, bool v5) {
   const double value = theta.value.as_number();
-  const auto counts = message("{}'s {} counts", view_.class_name(), value);
+  const auto counts = message("{}'s default {} applies", view_.class_name(), value);
   const std::string code = v5 ? "theta_lost_v5" : "theta_lost_v4";
   // The class was made for one family and holds the thetas of its layer types: Gemma-3's files of
   // 4B and more leave them out.
   const bool held = rules().rule == "by_layer_type" && !v5;
   if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
     view_.warn(code,
-               {"rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
+               {"rope_theta {} is in rope_parameters, which rope_scaling replaces: {}",
                 plain(*lost), counts},
                view_.where("rope_parameters") + "/rope_theta",
                "state rope_theta at the top level or in rope_scaling", value);
   else if (has_dict && out_.type != "default" && !held)
     view_.warn(code,
-               {"the file scales positions but states no rope_theta: {}, and if the model was "
-                "trained with another, that one is lost",
+               {"the file scales positions but states no rope_theta: {}. If the model was trained "
+                "with another theta, it is lost",
                 counts},
                theta, "state rope_theta", value);
   else if (has_dict && v5)
-    view_.warn(code, {"rope_parameters has no rope_theta, and there is none beside it: {}", counts},
-               theta, "state rope_theta", value);
+    view_.warn(code, {"the file has rope_parameters but no rope_theta: {}", counts}, theta,
+               "state rope_theta", value);
   else
     view_.note("missing_key", {"no rope_theta: {}", counts}, theta, "state rope_theta", value);
 }
@@ -108,14 +108,14 @@ void RotaryWriter::theta_place() {
   if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
     view_.note("theta_lost_v5",
-               {"rope_theta is in {} and not at the top level: a program that looks there, as for "
-                "transformers 4, silently takes 10000",
+               {"rope_theta is in {} and not at the top level: a program that looks at the top "
+                "level, as for transformers 4, silently uses 10000",
                 in_parameters ? "rope_parameters" : "rope_scaling"},
                *theta, "keep a copy at the top level for old readers", value);
   else if (has_dict)
     view_.note("theta_lost_v4",
-               "rope_theta is beside the scaling, not in it: a program that looks inside only "
-               "silently takes 10000",
+               "rope_theta is beside the scaling, not in it: a program that looks only inside "
+               "silently uses 10000",
                *theta, "save with transformers 5, or keep both", value);
 }
 

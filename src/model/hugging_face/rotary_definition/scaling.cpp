@@ -106,8 +106,8 @@ bool RotaryWriter::scaling() {
 void RotaryWriter::check_factor(const Value& v) {
   const double f = v.value.as_number();
   if (f < 1)
-    view_.warn("factor_below_one",
-               {"factor {} is below 1: it would shorten the context, not stretch it", f}, v, "", f);
+    view_.warn("factor_below_one", {"factor {} is below 1: it would shorten the context", f}, v, "",
+               f);
 }
 
 // dynamic NTK: base' = base ((s n / M - (s - 1))^(d / (d - 2)), n the longest row of the call and
@@ -178,10 +178,10 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   }
   if (ratio != factor.value.as_number())
     view_.warn("factor_not_ratio",
-               {"factor is {}, and max_position_embeddings / original_max_position_embeddings is "
-                "{}; the factor counts",
+               {"factor is {}, but max_position_embeddings / original_max_position_embeddings is "
+                "{}; transformers uses the factor",
                 factor.value.as_number(), ratio},
-               factor, "make them agree: other programs take the ratio", ratio);
+               factor, "make them agree, because other programs use the ratio", ratio);
 }
 
 // One that is not below the longest text: nothing is stretched, or the longest text is understated.
@@ -225,14 +225,16 @@ bool RotaryWriter::proportional() {
                 "write the fraction of the pairs that rotate", fraction->value.as_number());
     fraction.reset();
   } else if (!fraction && absent("partial_rotary_factor")) {
-    view_.note("missing_key", "proportional without partial_rotary_factor: 1, every pair rotates",
-               place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
+    view_.note(
+        "missing_key",
+        "proportional without partial_rotary_factor: the default 1 is used, so every pair rotates",
+        place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
     fraction = Value{1.0, Origin::class_default, "transformers"};
   }
   const Value* stated = dict_.find("factor");
   if (stated && stated->value.is_null())
     return view_.wrong_type("factor is null, and transformers divides by it", *stated,
-                            "state factor, or leave the key out");
+                            "state factor, or remove the key");
   const auto factor = take("factor");
   if (!fraction || (stated && !factor)) return false;
   field("fraction", *fraction);

@@ -77,11 +77,11 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
   if (v && v->value.is_string()) {
     if (old && old->value.is_string() && old->value != v->value && old->origin == Origin::stated &&
         v->origin == Origin::stated)
-      view_.warn("both_spellings",
-                 {"type says {} and rope_type {}: transformers 5 takes rope_type, transformers 4 "
-                  "took type",
-                  old->value, v->value},
-                 *old, "remove type");
+      view_.warn(
+          "both_spellings",
+          {"type is {} and rope_type {}: transformers 5 uses rope_type, transformers 4 used type",
+           old->value, v->value},
+          *old, "remove type");
     return v->value.as_string();
   }
   if (v)

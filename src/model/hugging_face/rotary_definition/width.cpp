@@ -57,8 +57,8 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   if (f == 1) return true;
   if (!obeyed) {
     view_.warn("partial_ignored",
-               "{class} ignores partial_rotary_factor while rope_type is default: the whole head "
-               "rotates (a scaled type would obey it)",
+               "{class} ignores partial_rotary_factor while rope_type is default and rotates the "
+               "whole head (a scaled type would use it)",
                fraction, "remove the key, or use a class that reads it", f);
     return true;
   }

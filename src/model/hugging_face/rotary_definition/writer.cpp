@@ -57,10 +57,9 @@ std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
     return view_.must_be(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
                          "write a whole number of tokens");
   if (v->origin == Origin::derived)
-    view_.warn(
-        "missing_key",
-        {"{} is missing: transformers takes max_position_embeddings, {}, instead", k.key, *n},
-        place(k.key), "state the length of the pre-training", *n);
+    view_.warn("missing_key",
+               {"{} is missing: transformers uses max_position_embeddings, {}, instead", k.key, *n},
+               place(k.key), "state the length of the pre-training", *n);
   v->value = *n;
   return v;
 }
@@ -86,7 +85,7 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
   for (const Json& x : all)
     if (!(x.as_number() > 0) || !std::isfinite(x.as_number()))
       return view_.error("table_zero", {"{} holds {}, and frequencies are divided by it", k.key, x},
-                         *v, "take the list of the model's own file", x.as_number());
+                         *v, "use the list of the model's own file", x.as_number());
   return v;
 }
 

@@ -22,10 +22,10 @@ bool RotaryWriter::yarn() {
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
       view_.warn("yarn_with_lists",
-                 {"rope_type yarn with {}: Phi's old files mean longrope by it, but {class} "
-                  "computes YaRN and ignores the list",
+                 {"rope_type yarn with {}: old Phi files mean longrope, but {class} computes YaRN "
+                  "and ignores the list",
                   key},
-                 *v, "write rope_type longrope if the lists are meant");
+                 *v, "write rope_type longrope to use the lists");
   const auto original = take("original_max_position_embeddings");
   if (original) out_.original_context = original->value.as_integer();
   const auto factor = yarn_factor(original);
@@ -55,7 +55,7 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
   const double ratio = *longest / original->value.as_number();
   view_.warn(
       "missing_key",
-      {"factor is null: transformers 5 takes the ratio of the lengths, {}; version 4 fails", ratio},
+      {"factor is null: transformers 5 uses the ratio of the lengths, {}; version 4 fails", ratio},
       *stated, "state factor", ratio);
   return derived(ratio, kRatio);
 }
@@ -74,7 +74,7 @@ bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
       field(names[i], *b);
     } else {
       field(names[i], {beta[i], Origin::class_default,
-                       v ? "transformers takes null and 0 for its default" : "transformers"});
+                       v ? "transformers replaces null and 0 by its default" : "transformers"});
     }
   }
   const bool truncate = yarn_truncate(factor);
@@ -89,21 +89,22 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
     said = {on, v->origin, v->where};
     if (!v->value.is_bool())
       view_.warn("wrong_type",
-                 {"truncate must be true or false, got {}: transformers takes it as {}", v->value,
+                 {"truncate must be true or false, got {}: transformers reads it as {}", v->value,
                   Json(on)},
                  *v, "write true or false");
     if (nested_ && !on) {
       view_.warn("truncate_ignored",
-                 "truncate is looked up beside the layer types, so that a nested false is ignored: "
-                 "the ramp is rounded",
-                 *v, "a model trained with truncate false is served wrongly here");
+                 "transformers reads truncate only beside the layer types, so a nested false is "
+                 "ignored and the ramp is rounded",
+                 *v, "if the model was trained with truncate false, llama.cpp runs it wrongly");
       said = {true, Origin::class_default, "transformers ignores a nested truncate"};
     }
   }
   field("truncate", said);
   if (said.value.as_bool()) return true;
   view_.note(
-      "truncate_rounded", "truncate is false: llama.cpp has no such key and rounds the ramp", said,
+      "truncate_rounded", "truncate is false, but llama.cpp has no such key and rounds the ramp",
+      said,
       {"other frequencies there{}",
        factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""});
   return false;
@@ -115,8 +116,8 @@ void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
     const Value* stated = upper ? upper : lower;
     view_.warn("range_reversed",
                {"beta_fast {} is not above beta_slow {}: {}", fast, slow,
-                fast == slow ? "the ramp is a step" : "the ramp runs the wrong way"},
-               stated ? stated->where : view_.where(), "exchange the two; usual are 32 and 1",
+                fast == slow ? "the ramp is a step" : "the ramp is reversed"},
+               stated ? stated->where : view_.where(), "exchange the two; 32 and 1 are usual",
                fast - slow);
     return;
   }
@@ -125,12 +126,12 @@ void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
       {base_, 2 * pairs_}, static_cast<double>(*out_.original_context), fast, slow, truncate);
   if (!(high < low)) return;
   const Value* at = dict_.find("original_max_position_embeddings");
-  view_.warn(
-      "range_reversed",
-      {"the ramp runs from pair {} down to {}: transformers scales no pair at all, ggml all beyond",
-       low, high},
-      at ? at->where : view_.where(), "state the length of the pre-training, above 2 pi",
-      high - low);
+  view_.warn("range_reversed",
+             {"the ramp runs from pair {} down to {}: transformers scales no pair, ggml scales all "
+              "pairs beyond",
+              low, high},
+             at ? at->where : view_.where(),
+             "state the length of the pre-training, which must be above 2 pi", high - low);
 }
 
 // The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
@@ -148,7 +149,7 @@ bool RotaryWriter::yarn_gain(double factor) {
     const double gain = a->value.as_number();
     if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
       view_.warn("key_ignored",
-                 {"{} is not read beside attention_factor, {}, which is the gain",
+                 {"{} is ignored, because attention_factor, {}, sets the gain",
                   has_m ? "mscale" : "mscale_all_dim", gain},
                  (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
@@ -167,7 +168,7 @@ bool RotaryWriter::yarn_gain(double factor) {
         {"mscale_all_dim alone does not change cos and sin: it needs mscale, and the gain is that "
          "of the factor, {}{}",
          log + 1,
-         logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a missing mscale"
+         logits ? "; the softmax scale includes it. DeepSeek's own code uses 1 for a missing mscale"
                 : ""},
         *all, "state both, or attention_factor", log + 1);
   return true;

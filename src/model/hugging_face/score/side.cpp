@@ -24,15 +24,15 @@ void mpt_keys(const ConfigView& view) {
       view.not_a_flag("alibi", *alibi, where);
     else if (!alibi->as_bool())
       view.warn("key_ignored",
-                "attn_config.alibi is false, and {class}'s model has ALiBi all the same: "
+                "attn_config.alibi is false, but the model of {class} has ALiBi anyway: "
                 "transformers 5.23 has no learned positions for MPT",
                 where, "use the authors' code for such weights");
   }
   const Json* most = config->value.find("alibi_bias_max");
   if (most && most->is_number() && most->as_number() != 8)
     view.warn("key_ignored",
-              {"alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the same; "
-               "llama.cpp and the authors' code obey it",
+              {"alibi_bias_max is {}, but transformers 5.23 always computes the slopes of 8; "
+               "llama.cpp and the authors' code use it",
                *most},
               config->where + "/alibi_bias_max", "check which program the model was trained with",
               most->as_number());
@@ -72,8 +72,8 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
       lists_word(view, "pos_att_type", "p2c"))
     return given;
   view.warn("key_ignored",
-            "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing acts "
-            "in the score",
+            "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing is "
+            "added to the score",
             view.where("pos_att_type"), "state pos_att_type");
   return "none";
 }
