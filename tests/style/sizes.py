@@ -22,7 +22,7 @@ def functions(lines):
 
 def start(lines, i):
     """The first line of the declaration that ends on line i."""
-    while i > 0 and lines[i - 1] and not re.search(r"([;{}:]|\*/)$", lines[i - 1]) and not re.match(r"\s*(//|#|template)", lines[i - 1]):
+    while i > 0 and lines[i - 1] and not re.search(r"([;{}:]|\}\},|\*/)$", lines[i - 1]) and not re.match(r"\s*(//|#|template)", lines[i - 1]):
         i -= 1
     return i
 
