@@ -68,7 +68,8 @@ struct RefusalWorld {
       parts.emplace_back(some(false));
       d_parts.push_back(some(true));
     }
-    parameters.push_back({"table", tensor(make(8 * H, false), {8, H})});
+    // As much memory as keys have: a test lets the gradient of k lie there.
+    parameters.push_back({"table", tensor(make(T * G * D, false), {8, H})});
     named.push_back({"table", tensor(make(8 * H, true), {8, H})});
     plan = AttentionPlan("t5 bidirectional=false num_buckets=8 max_distance=40",
                          {.heads = H, .head_dim = D, .key_heads = G})

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <deque>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/refusal.h"
@@ -121,6 +122,39 @@ TEST(Selective, GradientsAreDerivatives) {
       const double slope = (above - below) / (2 * e);
       EXPECT_NEAR((*g)[i], slope, 1e-7 * (1 + std::abs(slope))) << i;
     }
+}
+
+TEST(Selective, AnyNumberOfThreadsGivesTheSameBits) {
+  constexpr Index kTokens = 130, kDim = 16;
+  const std::vector<double> q = SelectiveTestNumbers::make(kTokens * 4 * kDim, 1);
+  const std::vector<double> k = SelectiveTestNumbers::make(kTokens * 2 * kDim, 2);
+  const std::vector<double> up = SelectiveTestNumbers::make(kTokens * 4 * kDim, 3);
+  AttentionArgs a;
+  a.q = heads(q.data(), kTokens, 4, kDim);
+  a.k = a.v = heads(k.data(), kTokens, 2, kDim);
+  a.scale = 0.5, a.mask.causal = true;
+  const auto run = [&](const Executor& e) {
+    std::vector<std::vector<double>> x{q, q, k, k};
+    const AttentionResult result{heads(x[0].data(), kTokens, 4, kDim), {}};
+    attend_selective(a, result, {.head = 1}, e);
+    AttentionGradients to;
+    to.q = heads(x[1].data(), kTokens, 4, kDim);
+    to.k = heads(x[2].data(), kTokens, 2, kDim), to.v = heads(x[3].data(), kTokens, 2, kDim);
+    const ConstAttentionResult d(heads(up.data(), kTokens, 4, kDim), {});
+    attend_selective_backward(a, result, d, to, {.head = 1}, e);
+    return x;
+  };
+  const auto want = run(inline_executor());
+  for (const Index threads : {2, 5}) {
+    Executor e;
+    e.concurrency = threads;
+    e.run = [](void*, Index n, void (*task)(void*, Index), void* arg) {
+      std::vector<std::thread> all;
+      for (Index i = 0; i < n; ++i) all.emplace_back(task, arg, i);
+      for (std::thread& t : all) t.join();
+    };
+    EXPECT_EQ(run(e), want) << threads;
+  }
 }
 
 TEST(Selective, Refusals) {

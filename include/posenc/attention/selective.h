@@ -5,8 +5,9 @@
 // where S is the score of the call and g one head. A key does not mask itself (key query_offset +
 // i' of query i'), and the first key is not masked by any (as published and in x-transformers). What
 // a query does not see it does not mask. Queries of a cache are not remembered: F starts at 0 with
-// the first query of the call. On the CPU, in double, by blocks of rows: beside what attend needs,
-// memory for a block of rows of keys.
+// the first query of the call. On the CPU, in double, by blocks of 64 queries: beside what attend
+// needs, memory for two numbers for each pair of a block, backward for one more for each key head
+// and for one number a key for each block.
 #pragma once
 #include "posenc/attention/attend.h"
 

@@ -6,6 +6,7 @@
 
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
+#include "attention/exact/backward_rows.h"
 #include "attention/exact/forward_rows.h"
 #include "attention/exact/parts.h"
 #include "attention/exact/row_blocks.h"
@@ -67,7 +68,12 @@ void pull_mix(const CallView& c, const Numbers& mix, RowWork& w, double* HeadRow
   });
 }
 
-void pull_bias(const CallView& c, const HeadRow& r, const TensorView& to) noexcept {
+void pull_bias(const CallView& c, const RowWork& w, const HeadRow& r, const Pull& pull) noexcept {
+  if (pull.query_bias != nullptr) {
+    const std::ptrdiff_t at = w.bias.row(r.b, r.i) - w.bias.x;
+    c.lanes.add(pull.query_bias + at, r.d_scores, r.runs);
+  }
+  const TensorView& to = pull.bias;
   if (to.empty()) return;
   const PairRow row = pair_row(to, c.H, r.b, r.h, r.i);
   each_key(r.runs, [&](Index j) { add_element(to.data, to.dtype, row.at(j), r.d_scores[j]); });
@@ -112,8 +118,9 @@ void pull_content_row(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   }
   c.lanes.scale(r.d_content, r.scale, r.d_content, r.runs);
 }
-void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
-  each_head(w, [&](HeadRow& r) { pull_content_row(c, r, pull); });
+}  // namespace
+
+void pull_products(const CallView& c, RowWork& w, Pull& pull) noexcept {
   const auto runs_of = [&](const HeadRow& r) {
     return Runs(c.regions.empty() ? r.runs : r.content_runs);
   };
@@ -123,6 +130,13 @@ void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
                        WeightedRows{c.lanes, c.k.data() + at, c.D}, runs_of);
     block_add_outer(c.lanes, rows, pull.k + at, &HeadRow::d_content, &HeadRow::query, c.D, runs_of);
   });
+}
+
+namespace {
+
+void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
+  each_head(w, [&](HeadRow& r) { pull_content_row(c, r, pull); });
+  pull_products(c, w, pull);
   if (c.regions.empty()) return;
   each_head(w, [&](HeadRow& r) {
     each_key(r.runs, [&](Index j) {
@@ -130,6 +144,8 @@ void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
     });
   });
 }
+
+}  // namespace
 
 // g q: d g += d . q, d q = g d.
 void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
@@ -143,11 +159,7 @@ void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   if (pull.q.data != nullptr) add_vector(pull.q, r.b, r.i, r.h, to);
 }
 
-// What comes to a call backward: of its result or, where scores is set, of its scores.
-struct GivenGradient {
-  ConstAttentionResult result{};
-  const ConstTensorView* scores = nullptr;  // [B, H, Tq, Tk]
-};
+namespace {
 
 // Gradients of the scores of the rows from those of the result.
 void pull_result(const CallView& c, const ConstAttentionResult& d, RowWork& w,
@@ -162,6 +174,8 @@ void pull_result(const CallView& c, const ConstAttentionResult& d, RowWork& w,
   });
 }
 
+}  // namespace
+
 void pull_rows(const CallView& c, Index first, Index count, const GivenGradient& d, RowWork& w,
                Pull& pull) noexcept {
   fill_rows(c, first, count, w);
@@ -173,7 +187,7 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
     });
   each_head(w, [&](HeadRow& r) {
     std::fill(r.d_query, r.d_query + c.D, 0.0);
-    pull_bias(c, r, pull.bias);
+    pull_bias(c, w, r, pull);
   });
   if (!c.mix_before.empty())
     pull_mix(c, c.mix_before, w, &HeadRow::plain, &HeadRow::d_scores, &HeadRow::d_plain,
@@ -187,6 +201,8 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
   pull_content(c, w, pull);
   each_head(w, [&](HeadRow& r) { pull_query(c, r, pull); });
 }
+
+namespace {
 
 void pull_part(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, Pull& pull,
                const Executor& executor) noexcept {

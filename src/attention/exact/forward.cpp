@@ -70,6 +70,15 @@ void put_output(const HeadRow& r, const AttentionResult& result) noexcept {
 }
 
 }  // namespace
+
+void write_rows(const CallView& c, RowWork& w, const AttentionResult& result) noexcept {
+  fill_outputs(c, w);
+  each_head(w, [&](HeadRow& r) {
+    add_to_output(c, r, w);
+    put_output(r, result);
+  });
+}
+
 }  // namespace detail
 
 void attend(const AttentionArgs& a, const AttentionResult& result, const Executor& executor) {
@@ -77,13 +86,7 @@ void attend(const AttentionArgs& a, const AttentionResult& result, const Executo
   check_attention(a, result);
   check_attention_indices(a);
   const CallView c(a, false, executor);
-  each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept {
-    fill_outputs(c, w);
-    each_head(w, [&](HeadRow& r) {
-      add_to_output(c, r, w);
-      put_output(r, result);
-    });
-  });
+  each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept { write_rows(c, w, result); });
 }
 
 }  // namespace posenc::v0

@@ -11,6 +11,8 @@ namespace posenc::inline v0::detail {
 
 // Scores, weights and mixed weights of rows [first, first + count), at most rows_at_once.
 void fill_rows(const CallView&, Index first, Index count, RowWork&) noexcept;
+// Outputs of the rows in use, to the caller's.
+void write_rows(const CallView&, RowWork&, const AttentionResult&) noexcept;
 std::vector<RowWork> row_works(const CallView&, RowsFor, Index count);
 Index most_tasks(const CallView&) noexcept;
 

@@ -76,6 +76,7 @@ struct Pull {
   std::vector<double*> region_k;
   double *head_scale, *query_factor, *sink, *mix_before, *mix_after;
   TensorView bias;
+  double* query_bias = nullptr;  // of the work's bias, at the same places
 };
 
 }  // namespace posenc::v0::detail

@@ -29,6 +29,14 @@ struct HeadRow {
   double *d_content = nullptr, *d_terms = nullptr;
 };
 
+// A number for each pair of queries [first, first + queries) that all heads share: [B, queries, Tk].
+template <class T>
+struct QueryBias {
+  T* x = nullptr;
+  Index first = 0, queries = 0, keys = 0;
+  T* row(Index b, Index i) const noexcept { return x + (b * queries + i - first) * keys; }
+};
+
 enum class RowsFor : std::uint8_t { output, scores, gradients };
 
 // All that a thread needs for its rows; made before it starts.
@@ -46,6 +54,7 @@ struct RowWork {
   std::vector<double> gate_level, d_gate_level;  // by row of a table that is read with a spread
   std::vector<double> hidden, d_hidden;          // [units, Tk] of score_mlp
   std::vector<std::uint8_t> flags;
+  QueryBias<const double> bias{};  // added to scores as mask.bias is
   // Keys or values of a few tokens, where the call streams them.
   DoubleBuffer streamed;
 

@@ -118,7 +118,8 @@ void mix_scores(const CallView& c, RowWork& w) noexcept {
   });
 }
 
-void add_bias(const CallView& c, HeadRow& r) noexcept {
+void add_bias(const CallView& c, const RowWork& w, HeadRow& r) noexcept {
+  if (w.bias.x != nullptr) c.lanes.add(r.scores, w.bias.row(r.b, r.i), r.runs);
   const ConstTensorView& v = c.args.mask.bias;
   if (v.empty()) return;
   const PairRow row = pair_row(v, c.H, r.b, r.h, r.i);
@@ -228,7 +229,7 @@ void fill_scores(const CallView& c, Index first, Index count, RowWork& w) noexce
   });
   if (has_score_mlp(c)) add_score_mlp(c, c.terms.back(), w);
   mix_scores(c, w);
-  each_head(w, [&](HeadRow& r) { add_bias(c, r); });
+  each_head(w, [&](HeadRow& r) { add_bias(c, w, r); });
   if (!c.mix_after.empty()) join_runs(w);
 }
 

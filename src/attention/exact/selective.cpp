@@ -2,38 +2,25 @@
 #include "posenc/attention/selective.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
-#include "core/element.h"
+#include "attention/exact/backward_rows.h"
+#include "attention/exact/forward_rows.h"
+#include "attention/exact/row_blocks.h"
+#include "core/parallel.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
+namespace detail {
 namespace {
 
 constexpr const char* kSelective = "selective";
-constexpr Index kSelectiveRows = 64;
-
-template <class View>
-View selective_rows(View v, std::int32_t axis, Index begin, Index rows) {
-  if (v.empty()) return v;
-  const auto a = static_cast<std::size_t>(axis);
-  using Byte = std::conditional_t<std::is_same_v<View, TensorView>, std::byte, const std::byte>;
-  v.data = static_cast<Byte*>(v.data) + begin * v.stride[a] * size_of(v.dtype);
-  v.shape[a] = rows;
-  return v;
-}
-template <class H>
-H selective_tokens(H h, Index begin, Index rows) {
-  if (h.data == nullptr) return h;
-  using Byte = std::conditional_t<std::is_same_v<H, Heads>, std::byte, const std::byte>;
-  h.data = static_cast<Byte*>(h.data) + begin * h.token_stride * size_of(h.dtype);
-  h.tokens = rows;
-  return h;
-}
+constexpr Index kSelectiveRows = 64;  // queries of a block
+constexpr Index kSelectiveCuts = 4;  // tasks of a block of a backward pass, at least
 
 void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   const auto no = [](bool given, const char* what) {
@@ -67,171 +54,234 @@ void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   check_attention_indices(a);
 }
 
-// One pass over blocks of rows: the scores of the head that masks, and what it has masked so far.
-class SelectiveBlocks {
+// A call by blocks of queries: the scores of the head that masks, and what it has masked so far.
+class SelectiveCall {
  public:
-  SelectiveBlocks(const AttentionArgs& a, const SelectiveOptions& o, const Executor& executor)
-      : args_(a),
+  SelectiveCall(const AttentionArgs& a, const SelectiveOptions& o, bool backward,
+                const Executor& executor)
+      : c_(a, backward, executor),
         options_(o),
         executor_(executor),
-        batch_(a.q.batch),
-        queries_(a.q.tokens),
-        keys_(a.k.tokens),
-        masked(static_cast<std::size_t>(batch_ * keys_), 0.0),
-        scores(static_cast<std::size_t>(batch_ * kSelectiveRows * keys_)),
-        bias(scores.size()) {}
+        works_(row_works(c_, backward ? RowsFor::gradients : RowsFor::output,
+                         task_count(executor, pieces(c_.H), most_tasks(c_)))),
+        masked_(pair_count(1), 0.0),
+        scores_(pair_count(kSelectiveRows)),
+        bias_(scores_.size()) {}
 
-  Index count() const { return (queries_ + kSelectiveRows - 1) / kSelectiveRows; }
-  Index begin(Index n) const { return n * kSelectiveRows; }
-  Index rows(Index n) const { return std::min(kSelectiveRows, queries_ - begin(n)); }
-  Index batch() const { return batch_; }
-  Index keys() const { return keys_; }
-  std::size_t at(Index b, Index rows, Index r, Index j) const {
-    return static_cast<std::size_t>((b * rows + r) * keys_ + j);
+  Index block_count() const { return detail::block_count(c_.Tq, kSelectiveRows); }
+  void forward(Index block, const AttentionResult& result) {
+    fill_bias(block);
+    each_rows(queries(block), 0, c_.H, [&](Index first, Index count, RowWork& w) noexcept {
+      w.bias = bias(block);
+      fill_rows(c_, first, count, w);
+      write_rows(c_, w, result);
+    });
   }
-  // Whether query i of the call may mask key j.
-  bool masks(Index i, Index j) const {
-    return j != args_.mask.query_offset + i && !(options_.keep_first && j == 0);
-  }
-  TensorView pairs(std::vector<double>& x, Index rows) const {
-    return tensor(x.data(), {batch_, 1, rows, keys_});
-  }
-
-  // Rows of block n as a call of its own.
-  AttentionArgs call(Index n) const {
-    AttentionArgs a = args_;
-    a.q = selective_tokens(a.q, begin(n), rows(n));
-    a.query_positions = a.key_positions = {};  // checked with the whole call, and read by nothing
-    Mask& m = a.mask;
-    m.query_offset += begin(n);
-    if (m.query_document.rank == 2)
-      m.query_document = selective_rows(m.query_document, 1, begin(n), rows(n));
-    m.visible = selective_rows(m.visible, m.visible.rank == 4 ? 2 : 0, begin(n), rows(n));
-    return a;
-  }
-  // Scores and bias of block n; `masked` goes on to the next block.
-  void fill(Index n) {
-    AttentionArgs a = call(n);
-    const Index group = options_.head / (a.q.heads / a.k.heads), count = rows(n);
-    a.q = slice_heads(a.q, options_.head, 1);
-    a.k = slice_heads(a.k, group, 1);
-    a.v = slice_heads(a.v, group, 1);
-    AttentionScores s;
-    s.scores = pairs(scores, count);
-    attend_scores(a, s, executor_);
-    for (Index b = 0; b < batch_; ++b)
-      for (Index r = 0; r < count; ++r)
-        for (Index j = 0; j < keys_; ++j) {
-          double& so_far = masked[static_cast<std::size_t>(b * keys_ + j)];
-          bias[at(b, count, r, j)] = -so_far;
-          if (masks(begin(n) + r, j)) so_far += std::max(scores[at(b, count, r, j)], 0.0);
-        }
-  }
+  // From the last block to the first: what a query masked is in the scores of all later ones.
+  void backward(const ConstAttentionResult& d_result, const AttentionGradients& to);
 
  private:
-  const AttentionArgs& args_;
+  std::size_t pair_count(Index rows) const { return static_cast<std::size_t>(c_.B * rows * c_.Tk); }
+  Run queries(Index block) const {
+    return {block * kSelectiveRows, std::min(c_.Tq, (block + 1) * kSelectiveRows)};
+  }
+  QueryBias<const double> bias(Index block) const {
+    return {bias_.data(), block * kSelectiveRows, kSelectiveRows, c_.Tk};
+  }
+  // Row r of a block in an array [B, kSelectiveRows, Tk].
+  std::size_t at(Index b, Index r) const {
+    return static_cast<std::size_t>((b * kSelectiveRows + r) * c_.Tk);
+  }
+  Index pieces(Index heads) const {
+    return c_.B * heads * detail::block_count(kSelectiveRows, rows_at_once(c_));
+  }
+  // fn(first row, count, work) for rows of these queries and heads [head, head + heads).
+  template <class F>
+  void each_rows(Run queries, Index head, Index heads, const F& fn) {
+    const Index at_once = rows_at_once(c_);
+    const Index blocks = detail::block_count(queries.end - queries.begin, at_once);
+    each_piece(executor_, c_.B * heads * blocks, static_cast<Index>(works_.size()),
+               [&](Index n, Index task) noexcept {
+                 const Index slab = n / blocks, b = slab / heads, h = head + slab % heads;
+                 const Index first = queries.begin + n % blocks * at_once;
+                 fn((b * c_.H + h) * c_.Tq + first, std::min(at_once, queries.end - first),
+                    works_[static_cast<std::size_t>(task)]);
+               });
+  }
+  // fn(b, keys) in parallel.
+  template <class F>
+  void each_keys(const F& fn) const {
+    constexpr Index kKeys = 64;
+    const Index blocks = detail::block_count(c_.Tk, kKeys);
+    parallel_for(executor_, c_.B * blocks, static_cast<Index>(works_.size()),
+                 [&](Index begin, Index end) noexcept {
+                   for (Index n = begin; n < end; ++n) {
+                     const Index first = n % blocks * kKeys;
+                     fn(n / blocks, Run{first, std::min(c_.Tk, first + kKeys)});
+                   }
+                 });
+  }
+  bool masks(Index i, Index j) const noexcept {
+    return j != c_.args.mask.query_offset + i && !(options_.keep_first && j == 0);
+  }
+  void fill_bias(Index block);
+  void pull_block(Index block, const ConstAttentionResult& d_result, std::vector<Pull>& pulls,
+                  Index cuts);
+  void fill_masking_gradient(Index block);
+  void pull_masking_head(Index block, std::vector<Pull>& pulls, Index cuts);
+
+  CallView c_;
   const SelectiveOptions& options_;
   const Executor& executor_;
-  Index batch_, queries_, keys_;
-
- public:
-  std::vector<double> masked;        // [batch, keys]
-  std::vector<double> scores, bias;  // [batch, 1, rows, keys]
+  std::vector<RowWork> works_;
+  DoubleBuffer masked_;         // [B, Tk]
+  DoubleBuffer scores_, bias_;  // [B, kSelectiveRows, Tk]
+  // Backward: of the bias, for each key head; then, in the first, of the scores of the head that
+  // masks. What later queries give back, [B, Tk].
+  std::vector<DoubleBuffer> d_bias_;
+  DoubleBuffer later_;
 };
 
-double selective_at(const ConstHeads& h, Index b, Index t, Index head, Index d) {
-  return detail::float_element(
-      h.data, h.dtype,
-      b * h.batch_stride + t * h.token_stride + head * h.head_stride + d * h.dim_stride);
-}
-void selective_add(const Heads& h, Index b, Index t, Index head, Index d, double x) {
-  if (h.data == nullptr) return;
-  const Index at =
-      b * h.batch_stride + t * h.token_stride + head * h.head_stride + d * h.dim_stride;
-  detail::add_element(h.data, h.dtype, at, x);
+// Scores and bias of a block; `masked` goes on to the next block.
+void SelectiveCall::fill_bias(Index block) {
+  const Run some = queries(block);
+  each_rows(some, options_.head, 1, [&](Index first, Index count, RowWork& w) noexcept {
+    w.bias = {};
+    fill_scores(c_, first, count, w);
+    each_head(w, [&](HeadRow& r) {
+      double* to = scores_.data() + at(r.b, r.i - some.begin);
+      std::fill(to, to + c_.Tk, -HUGE_VAL);
+      for (const Run& run : r.runs)
+        std::copy(r.scores + run.begin, r.scores + run.end, to + run.begin);
+    });
+  });
+  each_keys([&](Index b, Run keys) noexcept {
+    double* sum = masked_.data() + b * c_.Tk;
+    for (Index r = 0; r < some.end - some.begin; ++r) {
+      const double* s = scores_.data() + at(b, r);
+      double* to = bias_.data() + at(b, r);
+      for (Index j = keys.begin; j < keys.end; ++j) {
+        to[j] = -sum[j];
+        if (masks(some.begin + r, j)) sum[j] += std::max(s[j], 0.0);
+      }
+    }
+  });
 }
 
-// d: the gradient of the scores of the head that masks, [batch, 1, rows, keys] of block n.
-void pull_selective(const AttentionArgs& a, const SelectiveOptions& o,
-                    const SelectiveBlocks& blocks, Index n, const std::vector<double>& d,
-                    const AttentionGradients& to) {
-  const Index group = o.head / (a.q.heads / a.k.heads), rows = blocks.rows(n);
-  for (Index b = 0; b < blocks.batch(); ++b)
-    for (Index r = 0; r < rows; ++r)
-      for (Index j = 0; j < blocks.keys(); ++j) {
-        const double x = *a.scale * d[blocks.at(b, rows, r, j)];
-        if (x == 0) continue;
-        const Index i = blocks.begin(n) + r;
-        for (Index c = 0; c < a.q.dim; ++c) {
-          selective_add(to.q, b, i, o.head, c, x * selective_at(a.k, b, j, group, c));
-          selective_add(to.k, b, j, group, c, x * selective_at(a.q, b, i, o.head, c));
-        }
+// All heads of a block. A task has the sums of one key head and one cut of the queries.
+void SelectiveCall::pull_block(Index block, const ConstAttentionResult& d_result,
+                               std::vector<Pull>& pulls, Index cuts) {
+  const Run some = queries(block);
+  const Index count = some.end - some.begin, at_once = rows_at_once(c_), shared = c_.H / c_.G;
+  for (DoubleBuffer& d : d_bias_) std::fill(d.begin(), d.end(), 0.0);
+  each_piece(
+      executor_, c_.B * c_.G * cuts, static_cast<Index>(works_.size()),
+      [&](Index n, Index task) noexcept {
+        const Index cut = n % cuts, g = n / cuts % c_.G, b = n / cuts / c_.G;
+        RowWork& w = works_[static_cast<std::size_t>(task)];
+        w.bias = bias(block);
+        const Run cut_of{some.begin + count * cut / cuts, some.begin + count * (cut + 1) / cuts};
+        for (Index h = g * shared; h < (g + 1) * shared; ++h)
+          for (Index i = cut_of.begin; i < cut_of.end; i += at_once)
+            pull_rows(c_, (b * c_.H + h) * c_.Tq + i, std::min(at_once, cut_of.end - i),
+                      {.result = d_result}, w, pulls[static_cast<std::size_t>(g * cuts + cut)]);
+      });
+}
+
+// F_ij is subtracted from the scores of all heads: its gradient is minus theirs, and goes to the
+// positive scores of earlier queries.
+void SelectiveCall::fill_masking_gradient(Index block) {
+  const Run some = queries(block);
+  each_keys([&](Index b, Run keys) noexcept {
+    double* later = later_.data() + b * c_.Tk;
+    for (Index r = some.end - some.begin; r-- > 0;) {
+      const double* s = scores_.data() + at(b, r);
+      double* d = d_bias_[0].data() + at(b, r);
+      for (Index j = keys.begin; j < keys.end; ++j) {
+        double own = d[j];
+        for (std::size_t g = 1; g < d_bias_.size(); ++g)
+          own += d_bias_[g][at(b, r) + static_cast<std::size_t>(j)];
+        d[j] = masks(some.begin + r, j) && s[j] > 0 ? later[j] : 0;
+        later[j] -= own;
       }
+    }
+  });
+}
+
+void SelectiveCall::pull_masking_head(Index block, std::vector<Pull>& pulls, Index cuts) {
+  const Run some = queries(block);
+  const Index count = some.end - some.begin, at_once = rows_at_once(c_);
+  const Index g = c_.group(options_.head);
+  each_piece(
+      executor_, c_.B * cuts, static_cast<Index>(works_.size()), [&](Index n, Index task) noexcept {
+        const Index cut = n % cuts, b = n / cuts;
+        RowWork& w = works_[static_cast<std::size_t>(task)];
+        w.bias = {};
+        Pull& pull = pulls[static_cast<std::size_t>(g * cuts + cut)];
+        const Index end = some.begin + count * (cut + 1) / cuts;
+        for (Index i = some.begin + count * cut / cuts; i < end; i += at_once) {
+          fill_scores(c_, (b * c_.H + options_.head) * c_.Tq + i, std::min(at_once, end - i), w);
+          each_head(w, [&](HeadRow& r) {
+            std::fill(r.d_query, r.d_query + c_.D, 0.0);
+            c_.lanes.scale(r.d_content, *c_.args.scale, d_bias_[0].data() + at(b, r.i - some.begin),
+                           r.runs);
+          });
+          pull_products(c_, w, pull);
+          each_head(w, [&](HeadRow& r) { pull_query(c_, r, pull); });
+        }
+      });
+}
+
+void SelectiveCall::backward(const ConstAttentionResult& d_result, const AttentionGradients& to) {
+  const Index blocks = block_count();
+  // F before each block.
+  std::vector<DoubleBuffer> starts;
+  for (Index n = 0; n < blocks; ++n) {
+    starts.push_back(masked_);
+    if (n + 1 < blocks) fill_bias(n);
+  }
+  // A few sums of k and v, where key heads are few: by the shape alone.
+  const Index cuts = std::clamp<Index>(kSelectiveCuts / std::max<Index>(1, c_.B * c_.G), 1, 4);
+  GradientSums sums(c_, to);
+  sums.start(1, cuts);
+  std::vector<Pull> pulls;
+  for (Index g = 0; g < c_.G; ++g) d_bias_.emplace_back(scores_.size());
+  for (Index n = 0; n < c_.G * cuts; ++n) {
+    pulls.emplace_back(sums, to, 0);
+    pulls.back().use_cut(n % cuts);
+    pulls.back().query_bias = d_bias_[static_cast<std::size_t>(n / cuts)].data();
+  }
+  later_.assign(masked_.size(), 0.0);
+  for (Index n = blocks; n-- > 0;) {
+    masked_ = starts[static_cast<std::size_t>(n)];
+    fill_bias(n);
+    pull_block(n, d_result, pulls, cuts);
+    fill_masking_gradient(n);
+    pull_masking_head(n, pulls, cuts);
+  }
+  sums.add_all(c_, to, executor_);
 }
 
 }  // namespace
+}  // namespace detail
 
 void attend_selective(const AttentionArgs& a, const AttentionResult& result,
                       const SelectiveOptions& options, const Executor& executor) {
   check_attention(a, result);
-  check_selective(a, options);
-  SelectiveBlocks blocks(a, options, executor);
-  for (Index n = 0; n < blocks.count(); ++n) {
-    blocks.fill(n);
-    AttentionArgs call = blocks.call(n);
-    call.mask.bias = blocks.pairs(blocks.bias, blocks.rows(n));
-    attend(call,
-           {selective_tokens(result.out, blocks.begin(n), blocks.rows(n)),
-            selective_rows(result.log_sum_exp, 2, blocks.begin(n), blocks.rows(n))},
-           executor);
-  }
+  detail::check_selective(a, options);
+  detail::SelectiveCall call(a, options, false, executor);
+  for (Index n = 0; n < call.block_count(); ++n) call.forward(n, result);
 }
 
-// From the last block to the first: what a query masked is in the scores of all later ones.
 void attend_selective_backward(const AttentionArgs& a, const ConstAttentionResult& result,
                                const ConstAttentionResult& d_result, const AttentionGradients& to,
                                const SelectiveOptions& options, const Executor& executor) {
   check_attention(a, to);
-  check_selective(a, options);
+  detail::check_selective(a, options);
   detail::check_read(a, result, "the result");
   detail::check_read(a, d_result, "the gradient of the result");
   detail::check_overlap(d_result, to);
-  SelectiveBlocks blocks(a, options, executor);
-  std::vector<std::vector<double>> starts;
-  for (Index n = 0; n < blocks.count(); ++n) {
-    starts.push_back(blocks.masked);
-    if (n + 1 < blocks.count()) blocks.fill(n);
-  }
-  const auto rows_of = [&](const ConstAttentionResult& r, Index n) {
-    return ConstAttentionResult(selective_tokens(r.out, blocks.begin(n), blocks.rows(n)),
-                                selective_rows(r.log_sum_exp, 2, blocks.begin(n), blocks.rows(n)));
-  };
-  std::vector<double> later(blocks.masked.size(), 0.0);
-  for (Index n = blocks.count(); n-- > 0;) {
-    const Index rows = blocks.rows(n);
-    blocks.masked = starts[static_cast<std::size_t>(n)];
-    blocks.fill(n);
-    AttentionArgs call = blocks.call(n);
-    call.mask.bias = blocks.pairs(blocks.bias, rows);
-    std::vector<double> d(static_cast<std::size_t>(blocks.batch() * rows * blocks.keys()), 0.0);
-    AttentionGradients g;
-    g.q = selective_tokens(to.q, blocks.begin(n), rows);
-    g.k = to.k;
-    g.v = to.v;
-    g.bias = blocks.pairs(d, rows);
-    attend_backward(call, rows_of(result, n), rows_of(d_result, n), g, executor);
-    for (Index b = 0; b < blocks.batch(); ++b)
-      for (Index r = rows; r-- > 0;)
-        for (Index j = 0; j < blocks.keys(); ++j) {
-          const std::size_t at = blocks.at(b, rows, r, j);
-          double& sum = later[static_cast<std::size_t>(b * blocks.keys() + j)];
-          const double own = d[at];
-          const bool masked = blocks.masks(blocks.begin(n) + r, j) && blocks.scores[at] > 0;
-          d[at] = masked ? sum : 0;
-          sum -= own;
-        }
-    pull_selective(a, options, blocks, n, d, to);
-  }
+  detail::SelectiveCall(a, options, true, executor).backward(d_result, to);
 }
 
 }  // namespace posenc::v0
