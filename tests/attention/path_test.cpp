@@ -167,5 +167,40 @@ TEST(Path, Refusals) {
               HasSubstr("the gradient of k must have its shape"));
 }
 
+// Many batch entries: heads of one key head share their sums. One entry: each head has its own.
+TEST(Path, GradientsDoNotDependOnHowHeadsAreCut) {
+  constexpr Index kBatch = 8, kTokens = 6, kHeads = 6, kGroups = 2, kDim = 3;
+  const auto numbers = [](Index n, double phase) {
+    std::vector<double> x;
+    for (Index i = 0; i < n; ++i) x.push_back(std::sin(3 * static_cast<double>(i) + phase));
+    return x;
+  };
+  const Index heads_of[] = {kHeads, kGroups, kGroups, 3, 3, 1};  // q, k, v, w, beta, log_gate
+  const Index dims[] = {kDim, kDim, kDim, kDim, 1, 1};
+  std::vector<double> x[6], whole[6], single[6];
+  for (std::size_t n = 0; n < 6; ++n) {
+    x[n] = numbers(kBatch * kTokens * heads_of[n] * dims[n], static_cast<double>(n));
+    whole[n].assign(x[n].size(), 0), single[n] = whole[n];
+  }
+  const std::vector<double> up = numbers(kBatch * kTokens * kHeads * kDim, 9);
+  const auto run = [&](Index first, Index batch, std::vector<double>* to) {
+    const auto view = [&](auto& array, std::size_t n) {
+      return heads(tensor(array.data() + first * kTokens * heads_of[n] * dims[n],
+                          {batch, kTokens, heads_of[n], dims[n]}),
+                   HeadsLayout::bthd);
+    };
+    const auto in = [&](std::size_t n) { return view(std::as_const(x[n]), n); };
+    const PathArgs a{
+        .q = in(0), .k = in(1), .v = in(2), .w = in(3), .beta = in(4), .log_gate = in(5)};
+    attend_path_backward(a, ConstAttentionResult(view(up, 0), {}),
+                         {view(to[0], 0), view(to[1], 1), view(to[2], 2), view(to[3], 3),
+                          view(to[4], 4), view(to[5], 5)});
+  };
+  run(0, kBatch, whole);
+  for (Index b = 0; b < kBatch; ++b) run(b, 1, single);
+  for (std::size_t n = 0; n < 6; ++n)
+    expect_path("gradient " + std::to_string(n), whole[n], single[n]);
+}
+
 }  // namespace
 }  // namespace posenc

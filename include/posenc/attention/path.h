@@ -4,8 +4,9 @@
 //   S_ij = s (q_i . H_i H_(i-1) ... H_(j+1) k_j + c_i - c_j),  H_t = I - beta_t w_t w_t^T
 //   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax over keys up to one's own
 // flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is no sum of
-// terms, so it is a function of its own: on the CPU, in double, row by row; beside the inputs in
-// double it needs memory for a row of keys a thread, and backward for the gradients by head.
+// terms, so it is a function of its own: on the CPU, in double, row by row. Beside the inputs in
+// double it needs memory for a row of keys a thread, and backward for sums of the gradients of k, v,
+// w, beta and log_gate by key head, or by at most 16 cuts of the query heads where these are fewer.
 #pragma once
 #include "posenc/attention/attend.h"
 

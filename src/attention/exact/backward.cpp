@@ -21,11 +21,7 @@ namespace {
 
 // d_out of the rows, and dP' = D.v, dv += P' D.
 void pull_values(const CallView& c, const ConstHeads& d_out, RowWork& w, Pull& pull) noexcept {
-  each_head(w, [&](HeadRow& r) {
-    const Index at = r.b * d_out.batch_stride + r.i * d_out.token_stride + r.h * d_out.head_stride;
-    for (Index d = 0; d < c.V; ++d)
-      r.d_out[d] = float_element(d_out.data, d_out.dtype, at + d * d_out.dim_stride);
-  });
+  each_head(w, [&](HeadRow& r) { read_vector(d_out, r.b, r.i, r.h, r.d_out); });
   const auto runs_of = [&](const HeadRow& r) { return value_runs(c, w, r); };
   each_block(c, w, [&](RowBlock rows, Index slab) {
     block_dots(rows, &HeadRow::d_mixed, &HeadRow::d_out, dots_of_tiles(c, c.v_tiles, slab, c.V),

@@ -59,23 +59,13 @@ void add_to_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
     add_scaled(r.out, r.remainder, v + own * c.V, c.V);
 }
 
-void put_output(const HeadRow& r, const AttentionResult& result) noexcept {
-  const Heads& o = result.out;
-  const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-  for (Index d = 0; d < o.dim; ++d) put_element(o.data, o.dtype, at + d * o.dim_stride, r.out[d]);
-  const TensorView& l = result.log_sum_exp;
-  if (!l.empty())
-    put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
-                r.log_sum_exp);
-}
-
 }  // namespace
 
 void write_rows(const CallView& c, RowWork& w, const AttentionResult& result) noexcept {
   fill_outputs(c, w);
   each_head(w, [&](HeadRow& r) {
     add_to_output(c, r, w);
-    put_output(r, result);
+    put_result_row(result, r.b, r.h, r.i, r.out, r.log_sum_exp);
   });
 }
 

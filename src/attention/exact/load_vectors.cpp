@@ -49,6 +49,21 @@ void VectorSource::load_tiles(Index row, Index group, Run some, double* to) cons
   }
 }
 
+void read_vector(const ConstHeads& x, Index b, Index t, Index h, double* to) noexcept {
+  const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
+  for (Index d = 0; d < x.dim; ++d) to[d] = float_element(x.data, x.dtype, at + d * x.dim_stride);
+}
+
+void put_result_row(const AttentionResult& to, Index b, Index h, Index i, const double* out,
+                    double log_sum_exp) noexcept {
+  const Heads& o = to.out;
+  const Index at = b * o.batch_stride + i * o.token_stride + h * o.head_stride;
+  for (Index d = 0; d < o.dim; ++d) put_element(o.data, o.dtype, at + d * o.dim_stride, out[d]);
+  const TensorView& l = to.log_sum_exp;
+  if (!l.empty())
+    put_element(l.data, l.dtype, b * l.stride[0] + h * l.stride[1] + i * l.stride[2], log_sum_exp);
+}
+
 DoubleBuffer load_by_heads(const ConstHeads& h, const Executor& executor) {
   DoubleBuffer x(static_cast<std::size_t>(h.batch * h.heads * h.tokens * h.dim));
   if (x.empty()) return x;

@@ -33,6 +33,12 @@ class VectorSource {
   const WidenKernels* widen_ = nullptr;
 };
 
+// One vector of a tensor.
+void read_vector(const ConstHeads&, Index b, Index t, Index h, double* to) noexcept;
+// A row of a result, to the caller's.
+void put_result_row(const AttentionResult&, Index b, Index h, Index i, const double* out,
+                    double log_sum_exp) noexcept;
+
 // [batch, heads, tokens, dim].
 DoubleBuffer load_by_heads(const ConstHeads&, const Executor&);
 

@@ -5,11 +5,13 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/element.h"
+#include "attention/exact/gradient_sums.h"
+#include "attention/exact/load_vectors.h"
 #include "core/extent.h"
 #include "core/memory_limit.h"
 #include "core/overlap.h"
@@ -22,31 +24,22 @@ namespace {
 
 constexpr const char* kPath = "path";
 using PathNumbers = std::vector<double>;
+using detail::DoubleBuffer;
 
 // [batch, heads, tokens, dim] in double.
 struct PathArray {
-  PathNumbers x;
+  DoubleBuffer x;
   Index heads = 0, tokens = 0, dim = 0;
   bool given() const noexcept { return heads > 0; }
   // Of what serves head h of `of`.
   const double* at(Index b, Index h, Index of) const noexcept {
-    return x.data() + (b * heads + h / (of / heads)) * tokens * dim;
+    return x.data() + (b * heads + detail::Grouping{of, heads}.of(h)) * tokens * dim;
   }
 };
 
-PathArray path_array(const ConstHeads& h) {
-  PathArray a;
-  if (h.data == nullptr) return a;
-  a.heads = h.heads, a.tokens = h.tokens, a.dim = h.dim;
-  a.x.reserve(static_cast<std::size_t>(h.batch * h.heads * h.tokens * h.dim));
-  for (Index b = 0; b < h.batch; ++b)
-    for (Index g = 0; g < h.heads; ++g)
-      for (Index t = 0; t < h.tokens; ++t)
-        for (Index d = 0; d < h.dim; ++d)
-          a.x.push_back(detail::float_element(
-              h.data, h.dtype,
-              b * h.batch_stride + t * h.token_stride + g * h.head_stride + d * h.dim_stride));
-  return a;
+PathArray path_array(const ConstHeads& h, const Executor& executor) {
+  if (h.data == nullptr) return {};
+  return {detail::load_by_heads(h, executor), h.heads, h.tokens, h.dim};
 }
 
 void check_path_array(const ConstHeads& h, const char* name, const PathArgs& a, Index tokens,
@@ -94,7 +87,7 @@ void check_path(const PathArgs& a) {
 }
 
 struct PathCall {
-  explicit PathCall(const PathArgs& a)
+  PathCall(const PathArgs& a, const Executor& executor)
       : args(a),
         B(a.q.batch),
         H(a.q.heads),
@@ -104,12 +97,12 @@ struct PathCall {
         V(a.v.dim),
         scale(a.scale ? *a.scale : 1 / std::sqrt(static_cast<double>(a.q.dim))),
         gate_scale(a.gates_scaled ? scale : 1),
-        q(path_array(a.q)),
-        k(path_array(a.k)),
-        v(path_array(a.v)),
-        w(path_array(a.w)),
-        beta(path_array(a.beta)),
-        sums(path_array(a.log_gate)) {
+        q(path_array(a.q, executor)),
+        k(path_array(a.k, executor)),
+        v(path_array(a.v, executor)),
+        w(path_array(a.w, executor)),
+        beta(path_array(a.beta, executor)),
+        sums(path_array(a.log_gate, executor)) {
     for (std::size_t i = 1; sums.given() && i < sums.x.size(); ++i)
       if (i % static_cast<std::size_t>(Tk) != 0) sums.x[i] += sums.x[i - 1];
   }
@@ -118,15 +111,6 @@ struct PathCall {
   double scale, gate_scale;
   PathArray q, k, v, w, beta, sums;
 };
-
-double path_dot(const double* a, const double* b, Index n) noexcept {
-  double s = 0;
-  for (Index i = 0; i < n; ++i) s += a[i] * b[i];
-  return s;
-}
-void path_add(double* to, double by, const double* x, Index n) noexcept {
-  for (Index i = 0; i < n; ++i) to[i] += by * x[i];
-}
 
 // A row: probabilities of keys first .. own, and what the query has become at each of them.
 struct PathRow {
@@ -150,17 +134,17 @@ void fill_path_row(const PathCall& c, Index b, Index h, Index i, bool keep, Path
   double* x = r.x.data() + (keep ? r.own * c.D : 0);
   std::copy(q, q + c.D, x);
   for (Index j = r.own;; --j) {
-    double s = c.scale * path_dot(x, k + j * c.D, c.D);
+    double s = c.scale * detail::dot(x, k + j * c.D, c.D);
     if (sums != nullptr) s += c.gate_scale * (sums[r.own] - sums[j]);
     r.p[static_cast<std::size_t>(j)] = s;
     most = std::max(most, s);
     if (j == r.first) break;
-    const double along = beta[j] * path_dot(w + j * c.D, x, c.D);
+    const double along = beta[j] * detail::dot(w + j * c.D, x, c.D);
     if (keep) {
       std::copy(x, x + c.D, x - c.D);
       x -= c.D;
     }
-    path_add(x, -along, w + j * c.D, c.D);
+    detail::add_scaled(x, -along, w + j * c.D, c.D);
   }
   double total = 0;
   for (Index j = r.first; j <= r.own; ++j) {
@@ -172,82 +156,85 @@ void fill_path_row(const PathCall& c, Index b, Index h, Index i, bool keep, Path
   r.log_sum_exp = most + std::log(total);
 }
 
-// Gradients by query head, [B, H, tokens, channels].
+// Sums of one gradient, [B, slabs, tokens, channels]: a slab for each head of the array and cut of
+// the query heads.
+struct PathSum {
+  PathSum() = default;
+  PathSum(const PathCall& c, const PathArray& of, Index cuts)
+      : heads(c.H), tokens(c.Tk), dim(of.dim) {
+    if (!of.given()) return;
+    slabs = std::lcm(of.heads, cuts);
+    x.assign(static_cast<std::size_t>(c.B * slabs * tokens * dim), 0.0);
+  }
+  double* at(Index b, Index h) noexcept {
+    return x.data() + (b * slabs + detail::Grouping{heads, slabs}.of(h)) * tokens * dim;
+  }
+  detail::Numbers x;
+  Index heads = 0, slabs = 0, tokens = 0, dim = 0;
+};
 struct PathSums {
-  explicit PathSums(const PathCall& c)
-      : q(static_cast<std::size_t>(c.B * c.H * c.Tq * c.D)),
-        k(static_cast<std::size_t>(c.B * c.H * c.Tk * c.D)),
-        v(static_cast<std::size_t>(c.B * c.H * c.Tk * c.V)),
-        w(k.size()),
-        beta(static_cast<std::size_t>(c.B * c.H * c.Tk)),
-        sums(c.sums.given() ? beta.size() : 0) {}
-  PathNumbers q, k, v, w, beta, sums;
+  // Key heads, or so many more that there are 16 cuts of the query heads: by the shape alone.
+  static constexpr Index kWantedCuts = 16;
+  explicit PathSums(const PathCall& c) {
+    cuts = c.k.heads;
+    for (Index n = cuts; c.B * cuts < kWantedCuts && n <= c.H; n += c.k.heads)
+      if (c.H % n == 0) cuts = n;
+    k = {c, c.k, cuts}, v = {c, c.v, cuts}, w = {c, c.w, cuts};
+    beta = {c, c.beta, cuts}, sums = {c, c.sums, cuts};
+  }
+  Index cuts = 1;
+  PathSum k, v, w, beta, sums;
 };
 
-// d_p: dS of the keys of the row. Reflections from the first key on: x_(j-1) = H_j x_j.
+// ds: gradients of the scores of the row. Reflections from the first key on: x_(j-1) = H_j x_j.
 void pull_path_row(const PathCall& c, Index b, Index h, PathRow& r, const PathNumbers& ds,
-                   PathSums& g, double* dq) noexcept {
-  const Index slab = (b * c.H + h) * c.Tk;
+                   PathSums& g) noexcept {
   const double *k = c.k.at(b, h, c.H), *w = c.w.at(b, h, c.H), *beta = c.beta.at(b, h, c.H);
+  double *d_k = g.k.at(b, h), *d_w = g.w.at(b, h), *d_beta = g.beta.at(b, h);
+  double* d_sums = c.sums.given() ? g.sums.at(b, h) : nullptr;
   double* d = r.d.data();
   std::fill(r.d.begin(), r.d.end(), 0.0);
   for (Index j = r.first; j <= r.own; ++j) {
     const double s = ds[static_cast<std::size_t>(j)];
     const double* x = r.x.data() + j * c.D;
     if (j > r.first) {
-      const double wd = path_dot(w + j * c.D, d, c.D), wx = path_dot(w + j * c.D, x, c.D);
-      g.beta[static_cast<std::size_t>(slab + j)] -= wd * wx;
-      double* dw = g.w.data() + (slab + j) * c.D;
-      path_add(dw, -beta[j] * wx, d, c.D);
-      path_add(dw, -beta[j] * wd, x, c.D);
-      path_add(d, -beta[j] * wd, w + j * c.D, c.D);
+      const double wd = detail::dot(w + j * c.D, d, c.D), wx = detail::dot(w + j * c.D, x, c.D);
+      d_beta[j] -= wd * wx;
+      detail::add_scaled(d_w + j * c.D, -beta[j] * wx, d, c.D);
+      detail::add_scaled(d_w + j * c.D, -beta[j] * wd, x, c.D);
+      detail::add_scaled(d, -beta[j] * wd, w + j * c.D, c.D);
     }
-    path_add(d, c.scale * s, k + j * c.D, c.D);
-    path_add(g.k.data() + (slab + j) * c.D, c.scale * s, x, c.D);
-    if (!g.sums.empty()) {
-      g.sums[static_cast<std::size_t>(slab + r.own)] += c.gate_scale * s;
-      g.sums[static_cast<std::size_t>(slab + j)] -= c.gate_scale * s;
-    }
+    detail::add_scaled(d, c.scale * s, k + j * c.D, c.D);
+    detail::add_scaled(d_k + j * c.D, c.scale * s, x, c.D);
+    if (d_sums == nullptr) continue;
+    d_sums[r.own] += c.gate_scale * s;
+    d_sums[j] -= c.gate_scale * s;
   }
-  path_add(dq, 1, d, c.D);
-}
-
-double path_upstream(const ConstHeads& h, Index b, Index t, Index head, Index d) noexcept {
-  return detail::float_element(
-      h.data, h.dtype,
-      b * h.batch_stride + t * h.token_stride + head * h.head_stride + d * h.dim_stride);
 }
 
 void pull_path_head(const PathCall& c, const ConstAttentionResult& up, Index b, Index h, PathRow& r,
-                    PathNumbers& ds, PathSums& g, const Executor& executor) noexcept {
-  const Index slab = (b * c.H + h) * c.Tk;
+                    PathNumbers& ds, PathSums& g, const Heads& to_q,
+                    const Executor& executor) noexcept {
   const double* v = c.v.at(b, h, c.H);
+  double* d_v = g.v.at(b, h);
   for (Index i = 0; i < c.Tq && !detail::is_cancelled(executor); ++i) {
     fill_path_row(c, b, h, i, true, r);
-    for (Index d = 0; d < c.V; ++d)
-      r.out[static_cast<std::size_t>(d)] = path_upstream(up.out, b, i, h, d);
-    const ConstTensorView& l = up.log_sum_exp;
-    const double d_lse =
-        l.empty() ? 0
-                  : detail::float_element(l.data, l.dtype,
-                                          b * l.stride[0] + h * l.stride[1] + i * l.stride[2]);
+    detail::read_vector(up.out, b, i, h, r.out.data());
+    const double d_lse = up.log_sum_exp.empty() ? 0 : detail::read_number(up.log_sum_exp, b, h, i);
     double mean = 0;
     for (Index j = r.first; j <= r.own; ++j) {
       const auto at = static_cast<std::size_t>(j);
-      ds[at] = path_dot(r.out.data(), v + j * c.V, c.V);
+      ds[at] = detail::dot(r.out.data(), v + j * c.V, c.V);
       mean += r.p[at] * ds[at];
-      path_add(g.v.data() + (slab + j) * c.V, r.p[at], r.out.data(), c.V);
+      detail::add_scaled(d_v + j * c.V, r.p[at], r.out.data(), c.V);
     }
     for (Index j = r.first; j <= r.own; ++j) {
       const auto at = static_cast<std::size_t>(j);
       ds[at] = r.p[at] * (ds[at] - mean + d_lse);
     }
-    pull_path_row(c, b, h, r, ds, g, g.q.data() + ((b * c.H + h) * c.Tq + i) * c.D);
+    pull_path_row(c, b, h, r, ds, g);
+    if (to_q.data != nullptr) detail::add_vector(to_q, b, i, h, r.d.data());
   }
-  // c_t is in every later sum.
-  if (g.sums.empty()) return;
-  for (Index j = c.Tk - 1; j > 0; --j)
-    g.sums[static_cast<std::size_t>(slab + j - 1)] += g.sums[static_cast<std::size_t>(slab + j)];
 }
 
 void check_path_gradient(const Heads& to, const ConstHeads& of, const char* name) {
@@ -263,19 +250,22 @@ void check_path_gradient(const Heads& to, const ConstHeads& of, const char* name
   detail::check_extent(kPath, "the gradient of " + std::string(name), to);
 }
 
-// Heads of `dense` [batch, all, tokens, dim] that share an entry are summed.
-void add_path_gradient(const Heads& to, const PathNumbers& dense, Index all) {
-  if (to.data == nullptr) return;
+// Slabs that share a head of `to` are summed.
+void add_path_gradient(const Heads& to, PathSum& sum) {
+  if (to.data == nullptr || sum.x.empty()) return;
+  const Index size = sum.tokens * sum.dim, each = sum.slabs / to.heads;
   for (Index b = 0; b < to.batch; ++b)
-    for (Index h = 0; h < all; ++h)
-      for (Index t = 0; t < to.tokens; ++t)
-        for (Index d = 0; d < to.dim; ++d) {
-          const Index at = b * to.batch_stride + t * to.token_stride +
-                           h / (all / to.heads) * to.head_stride + d * to.dim_stride;
-          const double x =
-              dense[static_cast<std::size_t>(((b * all + h) * to.tokens + t) * to.dim + d)];
-          detail::add_element(to.data, to.dtype, at, x);
-        }
+    for (Index h = 0; h < to.heads; ++h) {
+      double* first = sum.x.data() + (b * sum.slabs + h * each) * size;
+      for (Index n = 1; n < each; ++n) detail::add_scaled(first, 1, first + n * size, size);
+      for (Index t = 0; t < to.tokens; ++t) detail::add_vector(to, b, t, h, first + t * sum.dim);
+    }
+}
+
+// c_t is in every later sum.
+void pull_path_sums(PathSum& sum) noexcept {
+  for (std::size_t n = sum.x.size(); n-- > 1;)
+    if (n % static_cast<std::size_t>(sum.tokens) != 0) sum.x[n - 1] += sum.x[n];
 }
 
 void check_path_result(const PathArgs& a, const ConstAttentionResult& r, const char* what) {
@@ -335,7 +325,7 @@ void attend_path(const PathArgs& a, const AttentionResult& result, const Executo
   check_path(a);
   check_path_result(a, result, "out");
   check_path_overlap(a, result);
-  const PathCall c(a);
+  const PathCall c(a, executor);
   const Index count = c.B * c.H * c.Tq, most = path_work(c);
   std::vector<PathRow> rows(static_cast<std::size_t>(detail::task_count(executor, count, most)),
                             PathRow(c, false));
@@ -346,17 +336,9 @@ void attend_path(const PathArgs& a, const AttentionResult& result, const Executo
       fill_path_row(c, b, h, i, false, r);
       std::fill(r.out.begin(), r.out.end(), 0.0);
       for (Index j = r.first; j <= r.own; ++j)
-        path_add(r.out.data(), r.p[static_cast<std::size_t>(j)], c.v.at(b, h, c.H) + j * c.V, c.V);
-      const Heads& o = result.out;
-      for (Index d = 0; d < c.V; ++d)
-        detail::put_element(
-            o.data, o.dtype,
-            b * o.batch_stride + i * o.token_stride + h * o.head_stride + d * o.dim_stride,
-            r.out[static_cast<std::size_t>(d)]);
-      const TensorView& l = result.log_sum_exp;
-      if (!l.empty())
-        detail::put_element(l.data, l.dtype, b * l.stride[0] + h * l.stride[1] + i * l.stride[2],
-                            r.log_sum_exp);
+        detail::add_scaled(r.out.data(), r.p[static_cast<std::size_t>(j)],
+                           c.v.at(b, h, c.H) + j * c.V, c.V);
+      detail::put_result_row(result, b, h, i, r.out.data(), r.log_sum_exp);
     }
   });
   if (detail::is_cancelled(executor)) throw Cancelled(kPath);
@@ -373,24 +355,24 @@ void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_resul
   check_path_gradient(to.beta, a.beta, "beta");
   check_path_gradient(to.log_gate, a.log_gate, "log_gate");
   check_path_overlap(a, d_result, to);
-  const PathCall c(a);
+  const PathCall c(a, executor);
   PathSums g(c);
-  const Index count = c.B * c.H, most = path_work(c);
+  const Index count = c.B * g.cuts, most = path_work(c), each = c.H / g.cuts;
   const auto tasks = static_cast<std::size_t>(detail::task_count(executor, count, most));
   std::vector<PathRow> rows(tasks, PathRow(c, true));
   std::vector<PathNumbers> ds(tasks, PathNumbers(static_cast<std::size_t>(c.Tk)));
   detail::parallel_for(executor, count, most, [&](Index begin, Index end, Index task) noexcept {
     const auto at = static_cast<std::size_t>(task);
-    for (Index n = begin; n < end; ++n)
-      pull_path_head(c, d_result, n / c.H, n % c.H, rows[at], ds[at], g, executor);
+    for (Index n = begin * each; n < end * each; ++n)
+      pull_path_head(c, d_result, n / c.H, n % c.H, rows[at], ds[at], g, to.q, executor);
   });
   if (detail::is_cancelled(executor)) throw Cancelled(kPath);
-  add_path_gradient(to.q, g.q, c.H);
-  add_path_gradient(to.k, g.k, c.H);
-  add_path_gradient(to.v, g.v, c.H);
-  add_path_gradient(to.w, g.w, c.H);
-  add_path_gradient(to.beta, g.beta, c.H);
-  if (c.sums.given()) add_path_gradient(to.log_gate, g.sums, c.H);
+  pull_path_sums(g.sums);
+  add_path_gradient(to.k, g.k);
+  add_path_gradient(to.v, g.v);
+  add_path_gradient(to.w, g.w);
+  add_path_gradient(to.beta, g.beta);
+  add_path_gradient(to.log_gate, g.sums);
 }
 
 }  // namespace posenc::v0

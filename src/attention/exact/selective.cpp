@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kSelective = "selective";
 constexpr Index kSelectiveRows = 64;  // queries of a block
-constexpr Index kSelectiveCuts = 4;  // tasks of a block of a backward pass, at least
+constexpr Index kSelectiveCuts = 4;   // tasks of a block of a backward pass, at least
 
 void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   const auto no = [](bool given, const char* what) {
