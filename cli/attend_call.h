@@ -21,7 +21,7 @@ struct AttendOptions {
   std::string cu_seqlens, key_cu_seqlens, documents, token_types, gradient;
   std::string query_order, key_order, chunk_origin, block_table, key_length;  // files or a number
   std::optional<double> scale, softcap;
-  bool scores = false, terms = false, probabilities = false, locality = false;
+  bool scores = false, terms = false, probabilities = false, locality = false, explain = false;
 };
 
 // Everything that a call reads, kept alive. Arrays called q, k and v that are there before stand

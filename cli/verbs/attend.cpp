@@ -9,6 +9,7 @@
 #include "attend_call.h"
 #include "call_grid.h"
 #include "call_words.h"
+#include "posenc/attention/explain_plan.h"
 #include "posenc/attention/locality.h"
 #include "streams.h"
 #include "verb.h"
@@ -85,7 +86,33 @@ void add_scores(const AttendOptions& o, const AttendCall& c, const LoweredAttent
   if (o.locality) add_locality(c, o.probabilities ? all.at("probabilities") : unasked, all);
 }
 
-Report attend(const AttendOptions& o) {
+// Which engine runs the call, and what its terms cost.
+std::string explained(const PlanExplanation& e, bool json) {
+  Json others = Json::array(), terms = Json::array();
+  std::string text =
+      fmt::format("engine           {}\nworkspace_bytes  {}\n", e.engine, e.workspace_bytes);
+  for (const PlanExplanation::Other& o : e.others) {
+    others.push(Json::object({{"engine", o.engine}, {"why_not", o.why_not}}));
+    text += fmt::format("not {}: {}\n", o.engine, o.why_not);
+  }
+  for (const PlanExplanation::ExplainedTerm& t : e.terms) {
+    const std::string of(enum_text(t.of));
+    terms.push(Json::object({{"name", t.name}, {"class", of}}));
+    text += fmt::format("term {}: {}\n", t.name, of);
+  }
+  if (!json) return text;
+  return Json::object({{"engine", e.engine},
+                       {"others", others},
+                       {"workspace_bytes", static_cast<std::int64_t>(e.workspace_bytes)},
+                       {"terms", terms}})
+             .dump(2) +
+         "\n";
+}
+
+Report attend(const AttendOptions& o, const Request& r) {
+  if (o.explain ? !r.path.empty() : r.printed())
+    throw UsageError(o.explain ? "--explain computes nothing: it goes without -o"
+                               : "--output is required, or --explain");
   AttendCall c;
   SubjectOptions chosen = o.subject;
   chosen.sizes = sizes_of_call(c, o);
@@ -98,6 +125,7 @@ Report attend(const AttendOptions& o) {
   files.read_inputs(plan.inputs(), o.inputs);
   const LoweredAttention lowered =
       plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
+  if (o.explain) return {.text = explained(lowered.explain(c.args, files.inputs()), r.json)};
   lowered.forward(c.args, files.inputs(), c.result);
   if (!o.positions.empty() || !o.key_positions.empty())
     if (const std::string text = order_conflict(c.args); !text.empty())
@@ -132,9 +160,11 @@ Verb::Run declare_attend(Words& w) {
   w.flag("--probabilities", o->probabilities, "write probabilities");
   w.flag("--locality", o->locality,
          "write locality [heads, distances]: attention mass by distance, query - key");
-  w.output(Holds::arrays, "F.safetensors: out, log_sum_exp and the arrays of the other options")
-      .required();
-  return [o](const Request&) { return attend(*o); };
+  w.flag("--explain", o->explain,
+         "in place of -o: which engine runs the call, why the others do not, and the class of each "
+         "term");
+  w.output(Holds::arrays, "F.safetensors: out, log_sum_exp and the arrays of the other options");
+  return [o](const Request& r) { return attend(*o, r); };
 }
 
 }  // namespace

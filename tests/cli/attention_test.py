@@ -67,6 +67,17 @@ class Attend(Case):
         return [self.write_npy(f"{n}.npy", [x * f for x in numbers], (3, 2, 2), "<f8", "d")
                 for n, f in (("q", 1), ("k", 2), ("v", 3))], numbers
 
+    def test_explain_names_the_engine_and_the_terms(self):
+        (q, k, v), _ = self.plain()
+        call = ["alibi", "--q", q, "--k", k, "--v", v, "--explain"]
+        told = json.loads(self.posenc("attend", *call, "--json"))
+        self.assertEqual((told["engine"], told["others"]), ("exact", []))
+        self.assertEqual(told["terms"], [{"name": "alibi", "class": "linear"}])
+        self.assertGreaterEqual(told["workspace_bytes"], 3 * 2 * 2 * 8)
+        self.assertIn(b"term alibi: linear", self.posenc("attend", *call))
+        self.error("attend", *call, "-o", "out.safetensors", code=2, says="--explain")
+        self.error("attend", *call[:-1], code=2, says="--output is required")
+
     def test_against_a_softmax(self):
         (q, k, v), x = self.plain()
         path = self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--scores", "--terms",

@@ -16,6 +16,8 @@
 
 namespace posenc::inline v0 {
 
+struct PlanExplanation;  // explain_plan.h
+
 namespace detail {
 struct PlanState;
 struct LoweredState;
@@ -99,6 +101,13 @@ class LoweredAttention {
                                 std::span<const NamedArray> inputs, const ConstTensorView& d_bias,
                                 std::span<const NamedGradient> named,
                                 const Executor& = default_executor()) const;
+
+  // Which engine runs a call: explain_plan.h.
+  POSENC_API PlanExplanation explain(const AttentionArgs& call,
+                                     std::span<const NamedArray> inputs = {}) const;
+  // Whether lowering these parameters for these distances again would change nothing.
+  POSENC_API bool is_current(std::span<const NamedArray> parameters,
+                             std::span<const DistanceRange> distance) const noexcept;
 
  private:
   friend class AttentionPlan;

@@ -7,6 +7,7 @@
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
 #include "attention/exact/backward_rows.h"
+#include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
 #include "attention/exact/parts.h"
 #include "attention/exact/row_blocks.h"
@@ -218,9 +219,9 @@ void check_read_scores(const AttentionArgs& a, const ConstTensorView& d) {
   if (d.empty() && d.count() > 0) refuse(kAttention, "the gradient of the scores must not be null");
 }
 
-void run_backward(const AttentionArgs& a, const GivenGradient& d, const AttentionGradients& g,
-                  const Executor& executor) {
-  const CallView c(a, true, executor);
+void run_backward(const AttentionArgs& a, const LoweredCall& lowered, const GivenGradient& d,
+                  const AttentionGradients& g, const Executor& executor) {
+  const CallView c(a, lowered, true, executor);
   GradientSums sums(c, g);
   const Parts parts(c, g, sums.shared());
   if (parts.count() == 0) return;
@@ -242,19 +243,15 @@ void run_backward(const AttentionArgs& a, const GivenGradient& d, const Attentio
 }
 
 }  // namespace
-}  // namespace detail
 
-void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
-                     const ConstAttentionResult& d_result, const AttentionGradients& g,
-                     const Executor& executor) {
-  using namespace detail;
-  check_attention(a, g);
-  check_attention_indices(a);
-  check_read(a, result, "the result");
-  check_read(a, d_result, "the gradient of the result");
-  check_overlap(d_result, g);
-  run_backward(a, {.result = d_result}, g, executor);
+// Rows are computed anew, so that the result is not read.
+void exact_backward(const AttentionArgs& a, const LoweredCall& lowered, const ConstAttentionResult&,
+                    const ConstAttentionResult& d_result, const AttentionGradients& g,
+                    const Executor& executor) {
+  run_backward(a, lowered, {.result = d_result}, g, executor);
 }
+
+}  // namespace detail
 
 void attend_scores_backward(const AttentionArgs& a, const ConstTensorView& d_scores,
                             const AttentionGradients& g, const Executor& executor) {
@@ -263,7 +260,7 @@ void attend_scores_backward(const AttentionArgs& a, const ConstTensorView& d_sco
   check_attention_indices(a);
   check_read_scores(a, d_scores);
   check_overlap(d_scores, g);
-  run_backward(a, {.scores = &d_scores}, g, executor);
+  run_backward(a, {}, {.scores = &d_scores}, g, executor);
 }
 
 }  // namespace posenc::v0

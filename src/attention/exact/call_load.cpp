@@ -79,64 +79,27 @@ std::optional<Distances> band_distances(const CallView& c, std::int32_t number) 
   return d;
 }
 
-// One line and nothing else picks the row.
-const IndexLine* only_line(const PickedRows& t) {
-  const IndexLine* only = nullptr;
-  for (const IndexLine& line : t.lines) {
-    if (line.row == nullptr) continue;
-    if (only != nullptr) return nullptr;
-    only = &line;
-  }
-  return t.pair.row == nullptr ? only : nullptr;
-}
-
-void band_of_line(TermView& view, const IndexLine& line) {
-  for (Index n = 0; n < view.band_size; ++n)
-    view.band.push_back(row_of(line, static_cast<double>(view.band_high - n)));
-  const auto* t = std::get_if<ProductTerm>(view.term);
-  if (t == nullptr || t->query.present() || t->key.present()) return;
-  for (Index slab = 0; slab < view.table.batch * view.table.groups; ++slab)
-    for (const std::int32_t row : view.band)
-      view.values.push_back(
-          row < 0
-              ? 0
-              : view.scale * view.table.x[static_cast<std::size_t>(slab * view.table.rows + row)]);
-}
-
-void band_of_linear(TermView& view) {
-  for (Index n = 0; n < view.band_size; ++n) {
-    const auto delta = static_cast<double>(view.band_high - n);
-    view.ahead.push_back(std::max(delta, 0.0));
-    view.behind.push_back(std::max(-delta, 0.0));
-  }
-  const double scale = view.scale;
-  for (std::size_t slab = 0; slab < view.table.x.size(); slab += 2)
-    for (Index n = 0; n < view.band_size; ++n) {
-      const auto delta = static_cast<double>(view.band_high - n);
-      view.values.push_back(
-          scale * (delta > 0 ? view.table.x[slab] * delta : view.table.x[slab + 1] * -delta));
-    }
-}
-
-void make_band(const CallView& c, TermView& view) {
-  const auto* linear = std::get_if<LinearTerm>(view.term);
-  const PickedRows* rows = picked_rows(*view.term);
-  const IndexLine* line = rows == nullptr ? nullptr : only_line(*rows);
-  if (linear == nullptr && line == nullptr) return;
-  view.band_axis = linear != nullptr ? linear->axis : line->axis;
+// The band of the plan where it fits the call. Backward, sums along its diagonals are as long as it is.
+void find_band(const CallView& c, std::size_t term, bool backward, TermView& view) {
+  const std::optional<BandSource> source = band_source(*view.term);
+  if (!source) return;
+  view.band_axis = source->axis;
   const std::optional<Distances> d = band_distances(c, view.band_axis);
   if (!d) return;
-  view.band_high = d->high;
-  view.band_size = d->high - d->low + 1;
-  if (linear != nullptr)
-    band_of_linear(view);
-  else
-    band_of_line(view, *line);
+  const Band* lowered = c.lowered.band(term);
+  const bool fits = lowered != nullptr && lowered->is_of(*view.term, *source) &&
+                    lowered->low <= d->low && lowered->high >= d->high &&
+                    (!backward || lowered->size() / 2 <= d->high - d->low + 1);
+  if (!fits) view.own_band = std::make_unique<const Band>(*view.term, *source, d->low, d->high);
+  view.band = fits ? lowered : view.own_band.get();
+  view.adds_band = !view.band->values.empty() && !view.query.content && !view.query.given() &&
+                   !view.key.content && !view.key.given();
 }
 
 }  // namespace
 
-TermView view_of(const CallView& c, const Term& term) {
+TermView view_of(const CallView& c, std::size_t number, bool backward) {
+  const Term& term = c.args.terms[number];
   const TermArrays t = term_arrays(term);
   TermView v;
   v.term = &term;
@@ -145,7 +108,7 @@ TermView view_of(const CallView& c, const Term& term) {
   v.query = dense_factor(t.query, false);
   v.key = dense_factor(t.key, t.query.present());
   v.mlp = dense_mlp(t.mlp);
-  make_band(c, v);
+  find_band(c, number, backward, v);
   return v;
 }
 

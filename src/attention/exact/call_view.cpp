@@ -15,12 +15,14 @@ Numbers mix_of(const ConstTensorView& v) {
 
 }  // namespace
 
-CallView::CallView(const AttentionArgs& a, bool backward, const Executor& executor) : ReadyCall(a) {
+CallView::CallView(const AttentionArgs& a, const LoweredCall& prepared, bool backward,
+                   const Executor& executor)
+    : ReadyCall(a), lowered(prepared) {
   load_keys(*this, backward, executor);
   q = load_by_heads(a.q, executor);
   run_stages(*this, backward, executor);
   make_key_tiles(*this, backward, executor);
-  for (const Term& t : a.terms) terms.push_back(view_of(*this, t));
+  for (std::size_t n = 0; n < a.terms.size(); ++n) terms.push_back(view_of(*this, n, backward));
   for (const ScoreRegion& r : a.regions)
     regions.push_back(
         {load_by_heads(r.qk.q, executor), load_by_heads(r.qk.k, executor), r.qk.k.heads});

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call made ready for the exact engine: everything in double, by heads, prepared.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
 #include "attention/exact/load_vectors.h"
+#include "attention/lowered/lowered_call.h"
 #include "kernels/attention/exact_rows.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
@@ -55,14 +57,11 @@ struct TermView {
   DenseTable table;
   DenseFactor query, key;
   DenseMlp mlp;
-  // Over consecutive keys what goes by distance is a band: that of (i, j) stands at j + the query's
-  // place in it (band_at). Of one line the rows; of a table alone and of `linear` the scaled values,
-  // one line of the band for each slab of the table. Empty: no band.
-  std::vector<std::int32_t> band;
-  Numbers values;
-  Numbers ahead, behind;  // linear: max(delta, 0), max(-delta, 0)
-  Index band_size = 0, band_high = 0;
+  // Over consecutive keys what goes by distance is a band: that of (i, j) is at j + band_at. Null: none.
+  const Band* band = nullptr;
+  bool adds_band = false;  // the term adds the band's values and nothing else
   std::int32_t band_axis = 0;
+  std::unique_ptr<const Band> own_band;  // where the plan has none that fits
 };
 
 struct RegionView {
@@ -71,7 +70,10 @@ struct RegionView {
 };
 
 struct CallView : ReadyCall {
-  CallView(const AttentionArgs&, bool backward, const Executor&);
+  // `lowered` must outlive the view's spans.
+  CallView(const AttentionArgs&, const LoweredCall& lowered, bool backward, const Executor&);
+
+  LoweredCall lowered;
 
   const ExactRowKernels& lanes = exact_row_kernels(active_isa());
   // Of q, k and v as prepared. Keys that no query may see are not written.
@@ -100,7 +102,7 @@ struct CallView : ReadyCall {
 };
 
 // call_load.cpp: dense copies.
-TermView view_of(const CallView&, const Term&);
+TermView view_of(const CallView&, std::size_t term, bool backward);
 // stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
 void run_stages(CallView&, bool backward, const Executor&);
 void pull_stages(const CallView&, Numbers& d_q, Numbers& d_k, Numbers& d_v,

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call forward: rows are independent of each other.
+#include <limits>
+
+#include "attention/call/check_parts.h"
+#include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
 #include "attention/exact/row_blocks.h"
 #include "core/element.h"
@@ -69,14 +73,23 @@ void write_rows(const CallView& c, RowWork& w, const AttentionResult& result) no
   });
 }
 
-}  // namespace detail
-
-void attend(const AttentionArgs& a, const AttentionResult& result, const Executor& executor) {
-  using namespace detail;
-  check_attention(a, result);
-  check_attention_indices(a);
-  const CallView c(a, false, executor);
+void exact_forward(const AttentionArgs& a, const LoweredCall& lowered,
+                   const AttentionResult& result, const Executor& executor) {
+  const CallView c(a, lowered, false, executor);
   each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept { write_rows(c, w, result); });
 }
 
+// Copies of q, k and v in double, k twice, and a block of rows of scores.
+std::size_t exact_workspace_bytes(const AttentionArgs& a, const LoweredCall&) {
+  const CallSizes s(a);
+  Index numbers = 0;
+  for (const Index n : {saturated_product({s.batch, s.heads, s.queries, s.dim}),
+                        saturated_product({s.key_rows, s.key_heads, s.keys, 2, s.dim}),
+                        saturated_product({s.key_rows, s.key_heads, s.keys, s.value_dim}),
+                        saturated_product({kBlockRows, 13 * s.keys + 2 * s.dim + 2 * s.value_dim})})
+    if (__builtin_add_overflow(numbers, n, &numbers)) numbers = std::numeric_limits<Index>::max();
+  return static_cast<std::size_t>(saturated_product({numbers, sizeof(double)}));
+}
+
+}  // namespace detail
 }  // namespace posenc::v0

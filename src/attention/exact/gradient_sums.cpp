@@ -8,9 +8,9 @@ namespace {
 
 void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
   const auto size = [](const auto& x) { return static_cast<Index>(x.size()); };
-  const bool band = std::holds_alternative<ProductTerm>(*v.term) && !v.values.empty();
+  const bool band = std::holds_alternative<ProductTerm>(*v.term) && v.adds_band;
   s.table.want(!g.table.empty() && !band, size(v.table.x));
-  s.band.want(!g.table.empty() && band, size(v.values));
+  s.band.want(!g.table.empty() && band, band ? size(v.band->values) : 0);
   s.query.want(g.query.data != nullptr, size(v.query.x));
   s.key.want(g.key.data != nullptr, size(v.key.x));
   s.in.want(!g.mlp.in.empty(), size(v.mlp.in));
@@ -23,8 +23,8 @@ void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
 Numbers rows_of_band(const TermView& v, const Numbers& band) {
   Numbers rows(band.empty() ? 0 : v.table.x.size());
   for (std::size_t n = 0; n < band.size(); ++n) {
-    const auto size = static_cast<std::size_t>(v.band_size);
-    const Index row = v.band[n % size], slab = static_cast<Index>(n / size);
+    const auto size = static_cast<std::size_t>(v.band->size());
+    const Index row = v.band->rows[n % size], slab = static_cast<Index>(n / size);
     if (row >= 0) rows[static_cast<std::size_t>(slab * v.table.rows + row)] += v.scale * band[n];
   }
   return rows;

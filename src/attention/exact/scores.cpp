@@ -81,7 +81,7 @@ void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Execu
   using namespace detail;
   check_attention(a, AttentionGradients{});
   check_attention_indices(a);
-  const CallView c(a, false, executor);
+  const CallView c(a, {}, false, executor);
   std::vector<Operand> written;
   const auto check = [&](const TensorView& v, const char* name) {
     check_pairs_view(c, v, name);

@@ -59,7 +59,7 @@ class SelectiveCall {
  public:
   SelectiveCall(const AttentionArgs& a, const SelectiveOptions& o, bool backward,
                 const Executor& executor)
-      : c_(a, backward, executor),
+      : c_(a, {}, backward, executor),
         options_(o),
         executor_(executor),
         works_(row_works(c_, backward ? RowsFor::gradients : RowsFor::output,

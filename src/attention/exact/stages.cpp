@@ -174,9 +174,11 @@ struct Shapes {
   StageShape q, k, v;
 };
 
-void rotate_all(const CallView& c, const Stage& s, const Shapes& shapes, double* q, double* k,
+void rotate_all(const CallView& c, std::size_t stage, const Shapes& shapes, double* q, double* k,
                 double* v, RotateMode mode, const Executor& executor) {
-  const RotaryPlan plan(*s.rotary, DType::f64);
+  const Stage& s = c.args.prepare[stage];
+  const RotaryPlan* lowered = c.lowered.rotation(stage);
+  const RotaryPlan plan = lowered != nullptr ? *lowered : RotaryPlan(*s.rotary, DType::f64);
   const Rotation rotation{c, plan, mode, executor};
   rotation.queries(q, shapes.q);
   rotation.keys(k, shapes.k, true);
@@ -199,13 +201,14 @@ void add_keys(const CallView& c, const Heads& to, const Numbers& d) {
 
 void run_stages(CallView& c, bool backward, const Executor& executor) {
   const Shapes shapes(c);
-  for (const Stage& s : c.args.prepare) {
+  for (std::size_t n = 0; n < c.args.prepare.size(); ++n) {
+    const Stage& s = c.args.prepare[n];
     if (backward) {
       c.q_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.q);
       c.k_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.k);
     }
     if (s.kind == StageKind::rotate) {
-      rotate_all(c, s, shapes, c.q.data(), c.k.data(), c.v.data(), RotateMode::forward, executor);
+      rotate_all(c, n, shapes, c.q.data(), c.k.data(), c.v.data(), RotateMode::forward, executor);
       continue;
     }
     const Index most = static_cast<Index>(c.q.size()) / kValuesPerTask;
@@ -227,7 +230,7 @@ void pull_stages(const CallView& c, Numbers& d_q, Numbers& d_k, Numbers& d_v,
   for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
     const Stage& s = c.args.prepare[n];
     if (s.kind == StageKind::rotate) {  // the transpose of a rotation, its gain kept
-      rotate_all(c, s, shapes, d_q.data(), d_k.data(), d_v.data(), RotateMode::gradient, executor);
+      rotate_all(c, n, shapes, d_q.data(), d_k.data(), d_v.data(), RotateMode::gradient, executor);
       continue;
     }
     const StageGradient to = g.prepare.empty() ? StageGradient{} : g.prepare[n];

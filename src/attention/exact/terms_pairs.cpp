@@ -48,10 +48,10 @@ void pull_linear(const CallView& c, const TermView& v, const LinearTerm& t, cons
                  const TermPull& to) {
   if (to.table == nullptr) return;
   double sum[2] = {};
-  if (!v.values.empty()) {
+  if (v.adds_band) {
     const Index at = band_at(c, v, r);
-    sum[0] = c.lanes.dot(r.d_terms, v.ahead.data() + at, r.runs);
-    sum[1] = c.lanes.dot(r.d_terms, v.behind.data() + at, r.runs);
+    sum[0] = c.lanes.dot(r.d_terms, v.band->positive_distance.data() + at, r.runs);
+    sum[1] = c.lanes.dot(r.d_terms, v.band->negative_distance.data() + at, r.runs);
   } else {
     const AxisView& axis = axis_of(c, t.axis);
     each_key(r.runs, [&](Index j) {
@@ -101,11 +101,11 @@ Index band_at(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
   // The sum is small, what is added need not be: positions may stand at the ends of 64 bits.
   const auto key = static_cast<std::uint64_t>(a.key_whole[a.key_at(r.place.row, 0)]);
   const auto query = static_cast<std::uint64_t>(a.query_whole[a.query_at(r.b, r.i)]);
-  return static_cast<Index>(static_cast<std::uint64_t>(v.band_high) - query + key);
+  return static_cast<Index>(static_cast<std::uint64_t>(v.band->high) - query + key);
 }
 const double* band_values(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
-  if (v.values.empty()) return nullptr;
-  return v.values.data() + v.table.slab(r.b, r.h, c.H) * v.band_size + band_at(c, v, r);
+  if (!v.adds_band) return nullptr;
+  return v.band->values.data() + v.table.slab(r.b, r.h, c.H) * v.band->size() + band_at(c, v, r);
 }
 
 const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRow& r, Runs runs,
@@ -114,7 +114,7 @@ const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRo
   bool picks = t.pair.row != nullptr;
   for (const IndexLine& line : t.lines) picks |= line.row != nullptr;
   if (!picks) return nullptr;
-  if (!v.band.empty()) return v.band.data() + band_at(c, v, r);
+  if (v.band != nullptr) return v.band->rows.data() + band_at(c, v, r);
   each_key(runs, [&](Index j) { memory[static_cast<std::size_t>(j)] = picked_row(c, t, r, j); });
   return memory.data();
 }

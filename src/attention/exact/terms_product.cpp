@@ -124,10 +124,10 @@ void add_product(const CallView& c, const TermView& v, const HeadRow& r, RowWork
 
 void pull_product(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, const TermPull& to,
                   Pull& pull) noexcept {
-  if (!v.values.empty()) {  // sums along the diagonals: added to the rows at the end
+  if (v.adds_band) {  // sums along the diagonals: added to the rows at the end
     if (to.band != nullptr)
-      c.lanes.add(to.band + v.table.slab(r.b, r.h, c.H) * v.band_size + band_at(c, v, r), r.d_terms,
-                  r.runs);
+      c.lanes.add(to.band + v.table.slab(r.b, r.h, c.H) * v.band->size() + band_at(c, v, r),
+                  r.d_terms, r.runs);
     return;
   }
   const ProductRow p(c, v, r, w);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The schemes of a plan lowered: copies of the parameters, terms, and what they request of a call.
 #include <algorithm>
+#include <bit>
 
 #include "attention/plan/plan_call.h"
+#include "core/element.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -79,7 +81,8 @@ LoweredState::LoweredState(std::shared_ptr<const PlanState> of,
           : requests.scale
               ? *requests.scale
               : shape.content_scale() * (plan->rotary ? plan->rotary->logit_factor() : 1);
-  for (const SchemeTerms& s : schemes) {
+  for (SchemeTerms& s : schemes) {
+    for (const Term& t : s.lowered.terms) s.bands.push_back(lowered_band(t, shape.distance));
     terms += s.lowered.terms.size();
     by_distance = by_distance || s.lowered.has_gaps ||
                   std::any_of(s.lowered.terms.begin(), s.lowered.terms.end(), goes_by_distance);
@@ -123,6 +126,60 @@ double LoweredAttention::scale() const noexcept {
 }
 const CallRequests& LoweredAttention::requests() const noexcept {
   return state_->requests;
+}
+
+namespace {
+
+bool same_distances(std::span<const DistanceRange> x, std::span<const DistanceRange> y) noexcept {
+  const auto same_run = [](const DistanceRun& a, const DistanceRun& b) {
+    return a.first == b.first && a.last == b.last;
+  };
+  return std::equal(
+      x.begin(), x.end(), y.begin(), y.end(), [&](const DistanceRange& a, const DistanceRange& b) {
+        return a.min == b.min && a.max == b.max &&
+               std::equal(a.runs.begin(), a.runs.end(), b.runs.begin(), b.runs.end(), same_run);
+      });
+}
+
+// Bits, so that a NaN equals itself and -0 is not 0. `kept` is dense f64.
+bool same_numbers(const ConstTensorView& kept, const ConstTensorView& v) noexcept {
+  const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
+  if (!real || v.device != Device::cpu || v.empty() != kept.empty() || v.rank != kept.rank ||
+      !std::equal(v.shape.begin(), v.shape.begin() + v.rank, kept.shape.begin()))
+    return false;
+  const auto* x = static_cast<const double*>(kept.data);
+  std::array<Index, 5> at{};
+  for (Index n = 0, count = kept.empty() ? 0 : kept.count(); n < count; ++n) {
+    Index offset = 0;
+    for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a)
+      offset += at[a] * v.stride[a];
+    if (std::bit_cast<std::uint64_t>(x[n]) !=
+        std::bit_cast<std::uint64_t>(detail::float_element(v.data, v.dtype, offset)))
+      return false;
+    for (auto a = static_cast<std::size_t>(v.rank); a-- > 0;) {
+      if (++at[a] < v.shape[a]) break;
+      at[a] = 0;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool LoweredAttention::is_current(std::span<const NamedArray> parameters,
+                                  std::span<const DistanceRange> distance) const noexcept {
+  if (!same_distances(state_->shape.distance, distance)) return false;
+  std::size_t known = 0;
+  for (std::size_t s = 0; s < state_->schemes.size(); ++s) {
+    const std::vector<std::string>& names = state_->plan->schemes[s].parameter_names;
+    for (std::size_t n = 0; n < names.size(); ++n, ++known) {
+      const auto given = std::find_if(parameters.begin(), parameters.end(),
+                                      [&](const NamedArray& a) { return a.name == names[n]; });
+      if (given == parameters.end() || !same_numbers(state_->schemes[s].values[n], given->array))
+        return false;
+    }
+  }
+  return known == parameters.size();
 }
 
 bool LoweredAttention::reads_content() const {

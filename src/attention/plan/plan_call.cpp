@@ -197,6 +197,8 @@ void PlanCall::add_stages(const LoweredState& s) {
   }
   if (rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*rotary});
   stages_.insert(stages_.end(), s.requests.prepare.begin(), s.requests.prepare.end());
+  for (const Stage& stage : stages_)
+    rotations_.push_back(rotary && stage.rotary == &*rotary ? &*s.plan->rotation : nullptr);
   args.prepare = stages_;
 }
 
@@ -247,11 +249,13 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
     bind_inputs(scheme, inputs, b);
     b.first = terms_.size();
     terms_.insert(terms_.end(), lowered.lowered.terms.begin(), lowered.lowered.terms.end());
+    for (const auto& band : lowered.bands) bands_.push_back(band.get());
     const std::span<Term> terms = std::span(terms_).subspan(b.first);
     scheme.scheme.bind(s.shape, lowered.values, b.data, terms, b.store);
     check_fit(scheme, terms, args);
   }
   terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
+  bands_.resize(terms_.size());
   move_network_last();
   first_own = s.terms - (moved_ ? 1 : 0);
   args.terms = terms_;
@@ -279,6 +283,8 @@ void PlanCall::move_network_last() {
   if (network == end) return;
   moved_ = static_cast<std::size_t>(network - terms_.begin());
   std::rotate(network, network + 1, terms_.end());
+  const auto band = bands_.begin() + static_cast<std::ptrdiff_t>(*moved_);
+  std::rotate(band, band + 1, bands_.end());
 }
 
 std::size_t PlanCall::term_index(std::size_t scheme, std::size_t n) const noexcept {

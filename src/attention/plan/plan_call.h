@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/lowered/lowered_call.h"
 #include "core/overlap.h"
 #include "posenc/attention/plan.h"
 #include "posenc/rotary/spec.h"
@@ -72,6 +73,7 @@ void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool
 struct PlanState {
   AttentionSizes sizes;
   std::optional<RotarySpec> rotary;
+  std::optional<RotaryPlan> rotation;  // of `rotary`, in double
   std::vector<PlanScheme> schemes;
   ScoreShape shape;  // without distances
 };
@@ -80,6 +82,7 @@ struct PlanState {
 struct SchemeTerms {
   std::vector<ConstTensorView> values{};  // of the parameters, owned by LoweredState
   LoweredTerms lowered{};
+  std::vector<std::unique_ptr<const Band>> bands{};  // of each term; null: none
 };
 
 struct LoweredState {
@@ -118,11 +121,15 @@ struct PlanCall {
   std::size_t first_own = 0, own = 0;  // the caller's terms
   std::size_t stages = 0;              // the caller's
 
+  // What the plan prepared of the terms and stages.
+  LoweredCall lowered() const noexcept { return {bands_, rotations_}; }
   // Where term `n` of a scheme is among those of the call.
   std::size_t term_index(std::size_t scheme, std::size_t n) const noexcept;
 
  private:
   std::vector<Term> terms_;
+  std::vector<const Band*> bands_;
+  std::vector<const RotaryPlan*> rotations_;
   std::optional<std::size_t> moved_;  // this one is the last
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;

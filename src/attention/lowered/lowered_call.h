@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan prepared of a call's terms and stages, by their place in the call. Engines make what is
+// missing.
+#pragma once
+#include <span>
+
+#include "attention/lowered/bands.h"
+#include "posenc/rotary/plan.h"
+
+namespace posenc::inline v0::detail {
+
+struct LoweredCall {
+  std::span<const Band* const> bands{};            // of the terms; null, or too short: none
+  std::span<const RotaryPlan* const> rotations{};  // of the stages, in double; the same
+
+  const Band* band(std::size_t term) const noexcept {
+    return term < bands.size() ? bands[term] : nullptr;
+  }
+  const RotaryPlan* rotation(std::size_t stage) const noexcept {
+    return stage < rotations.size() ? rotations[stage] : nullptr;
+  }
+};
+
+}  // namespace posenc::v0::detail
