@@ -2,6 +2,7 @@
 // Attention with position terms of numpy's arrays, and every gradient of it.
 
 #include <algorithm>
+#include <bit>
 
 #include "attention_call.h"
 #include "attention_drawn.h"
@@ -9,7 +10,9 @@
 #include "attention_result.h"
 #include "bindings.h"
 #include "interrupt.h"
+#include "plan_cache.h"
 #include "posenc/absolute/initial.h"
+#include "posenc/attention/explain_plan.h"
 #include "posenc/attention/locality.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
@@ -31,6 +34,7 @@ class Attention {
   nb::dict scores(nb::handle names);
   nb::object probabilities();
   nb::tuple locality();
+  nb::dict explain_plan() const;
   bool reads_content() const { return lowered_->reads_content(); }
 
  private:
@@ -42,7 +46,7 @@ class Attention {
 
   CallArguments call_;
   NamedBorrowed parameters_, inputs_;
-  std::optional<AttentionPlan> plan_;
+  std::shared_ptr<KeptPlan> plan_;
   std::optional<LoweredAttention> lowered_;
   std::optional<Regions> regions_;
   Executor team_ = default_executor();
@@ -60,6 +64,15 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
   run();
 }
 
+// Everything that a plan depends on.
+std::string key_of(const std::vector<std::string>& texts, const AttentionSizes& s, Index length) {
+  std::string key;
+  for (const std::string& text : texts) key += text + '\n';
+  for (const Index n : {s.heads, s.head_dim, s.key_heads, s.value_dim, length})
+    key += std::to_string(n) + ' ';
+  return s.scale ? key + std::to_string(std::bit_cast<std::uint64_t>(*s.scale)) : key;
+}
+
 void Attention::make_plan(nb::handle encodings) {
   const std::vector<std::string> texts = scheme_texts(encodings, kWho);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -75,10 +88,12 @@ void Attention::make_plan(nb::handle encodings) {
   const auto future = options().value<Distances>("future_distances", rule);
   if (future && !past)
     refuse_field(kWho, "future_distances", "future_distances belongs to past_distances");
-  if (past)
-    plan_.emplace(drawn_plan(views, sizes, length, {*past, future ? *future : Distances{}}));
-  else
-    plan_.emplace(views, sizes, length);
+  const auto make = [&] {
+    if (!past) return AttentionPlan(views, sizes, length);
+    return drawn_plan(views, sizes, length, {*past, future ? *future : Distances{}});
+  };
+  // Drawn distances are others in each call.
+  plan_ = past ? std::make_shared<KeptPlan>(make()) : kept_plan(key_of(texts, sizes, length), make);
   const nb::object regions = options().get("regions");
   if (regions.is_none()) return;
   regions_.emplace(call_, regions, texts, length);
@@ -191,6 +206,25 @@ nb::tuple Attention::locality() {
   return nb::make_tuple(new_array(l.distance, std::span(sizes).last(1)), new_array(l.mass, sizes));
 }
 
+nb::dict Attention::explain_plan() const {
+  const PlanExplanation e = lowered_->explain(call_.args(), named(inputs_));
+  nb::dict all;
+  nb::list others, terms;
+  for (const PlanExplanation::Other& o : e.others) {
+    nb::dict other;
+    other["engine"] = o.engine, other["why_not"] = o.why_not;
+    others.append(other);
+  }
+  for (const PlanExplanation::ExplainedTerm& t : e.terms) {
+    nb::dict term;
+    term["name"] = t.name, term["class"] = std::string(enum_text(t.of));
+    terms.append(term);
+  }
+  all["engine"] = e.engine, all["others"] = others;
+  all["workspace_bytes"] = e.workspace_bytes, all["terms"] = terms;
+  return all;
+}
+
 // Of what learns and reads inputs; which length a scaling has is the call's to say.
 AttentionPlan plan_of(nb::handle encodings, Index n_heads, Index head_dim, Index key_heads) {
   std::vector<std::string> texts = scheme_texts(encodings, kWho);
@@ -267,9 +301,16 @@ void add_attention(nb::module_& m) {
                    nb::sig("def probabilities(self) -> Any"),
                    "What each key contributes to a query, float64 [batch, heads, queries, keys]; "
                    "computed at each access.")
+      .def("explain_plan", &Attention::explain_plan,
+           nb::sig("def explain_plan(self) -> dict[str, Any]"),
+           "Which engine runs the call (`engine`), why `others` do not, the memory that it needs "
+           "(`workspace_bytes`) and the class of each term (`terms`).")
       .def("locality", &Attention::locality, nb::sig("def locality(self) -> tuple[Any, Any]"),
            "The distances, query - key, and the share of the attention at each of them, float64 "
            "[heads, distances]: the mean over the queries that see a key.");
+  m.def("lowered_count", &lowered_count,
+        "How often this process lowered encodings for a call; equal parameters and distances in a "
+        "row are lowered once.");
   m.def("score_parameters", &parameters, nb::arg("encoding").none(), nb::kw_only(),
         nb::arg("heads"), nb::arg("head_dim"), nb::arg("key_heads") = 0,
         nb::sig("def score_parameters(encoding: EncodingLike | Iterable[EncodingLike], *, heads: "

@@ -53,6 +53,32 @@ def test_a_soft_cap_is_of_the_content_or_of_its_sum_with_the_terms(random, after
     assert numpy.abs((parts["scores"][0] - score)[:, seen]).max() < 1e-13
 
 
+def test_equal_parameters_and_positions_lower_once(random):
+    q, k, v = random.normal(size=(3, 6, 2, 8))
+    table, t5 = random.normal(size=(32, 2)), "t5 bidirectional=false"
+    before = posenc._posenc.lowered_count()
+    first = posenc.attend(t5, q, k, v, parameters={"table": table}, causal=True)
+    first.backward(numpy.ones_like(q))
+    again = posenc.attend(t5, q, k, v, parameters={"table": table.copy()}, causal=True)
+    assert posenc._posenc.lowered_count() == before + 1 and (again.out == first.out).all()
+    table[3, 1] += 1  # in place
+    changed = posenc.attend(t5, q, k, v, parameters={"table": table}, causal=True)
+    assert posenc._posenc.lowered_count() == before + 2 and (changed.out != first.out).any()
+    posenc.attend(t5, q, k, v, parameters={"table": table}, key_positions=range(1, 7), causal=True)
+    assert posenc._posenc.lowered_count() == before + 3
+    for n in range(40):  # more plans than are kept
+        posenc.attend(f"alibi max_bias={n + 1}", q, k, v, causal=True)
+    assert (posenc.attend(t5, q, k, v, parameters={"table": table}, causal=True).out == changed.out).all()
+
+
+def test_explain_plan_names_the_engine_and_the_terms(random):
+    q, k, v = random.normal(size=(3, 6, 2, 8))
+    plan = posenc.attend(["rope head_dim=8 pairing=half_split", "alibi", "cope positions=4"], q, k, v, causal=True,
+                         parameters={"pos_emb": random.normal(size=(1, 8, 4))}).explain_plan()
+    assert plan["engine"] == "exact" and plan["others"] == [] and plan["workspace_bytes"] >= q.nbytes
+    assert plan["terms"] == [{"name": "alibi", "class": "linear"}, {"name": "cope", "class": "gates"}]
+
+
 def test_rotary_beside_a_bias_is_both(random):
     q, k, v = random.normal(size=(3, 2, 5, 3, 8))
     rope = posenc.Rope(head_dim=8, pairing="half_split")

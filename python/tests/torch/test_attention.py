@@ -50,6 +50,23 @@ def test_it_is_the_plain_definition_with_its_gradients():
         assert torch.equal(posenc.torch.attend(posenc.Alibi(), q, k, v, order="bhtd", bias=bias, causal=True), got)
 
 
+def test_a_step_of_training_lowers_once():
+    q, k, v = heads()
+    table = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
+    step = torch.optim.SGD([table], lr=0.1)
+    outputs = []
+    for n in range(3):
+        before = posenc._posenc.lowered_count()
+        for _layer in range(2):  # T5's layers share one table
+            out = posenc.torch.attend(SCHEMES[0], q, k, v, order="bhtd", parameters={"table": table}, causal=True)
+            out.square().sum().backward()
+        assert posenc._posenc.lowered_count() == before + 1, n
+        outputs.append(out.detach())
+        step.step()
+        step.zero_grad()
+    assert not torch.equal(outputs[0], outputs[1]) and not torch.equal(outputs[1], outputs[2])
+
+
 @pytest.mark.parametrize("after", [None, False, True])
 def test_a_soft_cap_before_and_after_the_terms(after):
     q, k, v = heads()
