@@ -159,7 +159,9 @@ void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) 
     say("q and k are taken as they are after this layer's norm\n");
   if (!o.scale && !c.layer->scale)
     say("what multiplies q.k is not known of this model: head_dim^-1/2 is taken (--scale)\n");
+  if (l.query_scale) say("the channels of q are taken as they are after this layer's scale of q\n");
   if (!o.softcap) c.args.softcap = c.layer->softcap;
+  c.args.softcap_after_terms = c.layer->softcap_after_terms && c.args.softcap != 0;
   if (!c.layer->sinks.empty()) {
     c.arrays.emplace("sinks", sinks_of(e, c.args.q.heads));
     c.args.sink = std::as_const(c.arrays.at("sinks")).view();

@@ -15,10 +15,13 @@ namespace {
 struct CallGrid {
   Index rows = 0, columns = 0;
   bool resized = false;  // its tables fit no other grid: decomposed
+  Index step = 1;        // between the rows and columns of queries
 
   Index cells() const { return rows * columns; }
   bool operator==(const CallGrid& g) const { return rows == g.rows && columns == g.columns; }
   std::string text() const { return fmt::format("{}x{}", rows, columns); }
+  // The cells of the queries by themselves.
+  CallGrid of_queries() const { return {(rows - 1) / step + 1, (columns - 1) / step + 1}; }
 };
 
 CallGrid grid_of_text(const std::string& text) {
@@ -35,12 +38,16 @@ std::optional<CallGrid> grid_of(const Scheme& s) {
   }
   if (const auto* w = std::get_if<Swin>(&s)) return CallGrid{w->height, w->width};
   if (const auto* w = std::get_if<SwinV2>(&s)) return CallGrid{w->height, w->width};
+  if (const auto* w = std::get_if<Levit>(&s)) return CallGrid{w->height, w->width};
   return std::nullopt;
 }
 std::optional<CallGrid> grid_of(const ScoreEncodings& e) {
   if (e.layer != nullptr)
     for (const LayerEncoding& x : e.layer->encodings)
-      if (const auto g = grid_of(x.value.scheme)) return g;
+      if (auto g = grid_of(x.value.scheme)) {
+        g->step = e.layer->query_step;
+        return g;
+      }
   for (const std::string& text : e.texts)
     if (const auto g = grid_of(parse_encoding(text).scheme)) return g;
   return std::nullopt;
@@ -69,6 +76,15 @@ void check_covers(const CallGrid& own, const Positions& p, const char* option) {
           option, axis == 0 ? "rows" : "columns", short_number(low), short_number(high),
           own.text()));
   }
+}
+
+// Every so many-th row and column.
+void spread(OwnedPositions& p, Index step) {
+  std::visit(
+      [&](auto& all) {
+        for (auto& at : all) at *= static_cast<std::remove_reference_t<decltype(at)>>(step);
+      },
+      p.value);
 }
 
 void check_within(const CallGrid& g, const Positions& p, const char* option) {
@@ -117,27 +133,30 @@ void place_on_grid(AttendCall& c, const AttendOptions& o, const ScoreEncodings& 
     check_covers(*own, c.query_positions, "--positions");
     return check_covers(*own, c.key_positions, "--key-positions");
   }
-  const CallGrid grid = o.grid.empty() ? *own : grid_of_text(o.grid);
+  CallGrid grid = o.grid.empty() ? *own : grid_of_text(o.grid);
+  if (own) grid.step = own->step;
   if (own && own->resized && !(*own == grid))
     throw UsageError(fmt::format(
         "--grid {} is not the grid of the scheme, {}: size=[{},{}] table_rows=[{},{}] resizes its "
         "tables",
         grid.text(), own->text(), grid.rows, grid.columns, 2 * own->rows - 1,
         2 * own->columns - 1));
-  const auto place = [&](PositionList& list, Index tokens, bool given, const char* option) {
+  const auto place = [&](PositionList& list, const CallGrid& cells, Index tokens, bool given,
+                         const char* option) {
     if (given && list.owned.axes == 2) return check_within(grid, list, option);
-    if (!given && tokens != grid.cells())
+    if (!given && tokens != cells.cells())
       throw InputError(
           fmt::format("a grid of {} has {} cells, and there are {} {}: --grid HxW must say which "
                       "grid they are on, or {} their rows and columns (an .npy of [2, batch, "
                       "tokens])",
-                      grid.text(), grid.cells(), tokens,
+                      cells.text(), cells.cells(), tokens,
                       &list == &c.query_positions ? "queries" : "keys", option));
-    if (!given) list = {arange(0, tokens), {tokens}};
-    list = cells_of(grid.text(), list);
+    if (given) list = cells_of(grid.text(), list);
+    if (!given) list = cells_of(cells.text(), {arange(0, tokens), {tokens}});
   };
-  place(c.query_positions, c.args.q.tokens, !o.positions.empty(), "--positions");
-  place(c.key_positions, keys, keys_given, "--key-positions");
+  place(c.query_positions, grid.of_queries(), c.args.q.tokens, !o.positions.empty(), "--positions");
+  if (grid.step > 1 && o.positions.empty()) spread(c.query_positions.owned, grid.step);
+  place(c.key_positions, grid, keys, keys_given, "--key-positions");
 }
 
 }  // namespace posenc::cli

@@ -130,6 +130,9 @@ def funnel(case, p, arrays):
 
 
 def conformer(case, p, arrays):
+    if "softcap" in p:  # over the sum of content and position
+        outs = dict(without("scores"), capped="scores")
+        return [call(case, p, arrays, outs=outs, learned=["w_kr"])]
     return [call(case, p, arrays, outs=XL, learned=["w_kr", "u", "v_bias"])]
 
 
@@ -141,6 +144,12 @@ def shaw(case, p, arrays):
 
 def deberta(case, p, arrays):
     return [call(case, p, arrays, learned={"e_rel": "grad_relative_embedding"})]
+
+
+def relative_projection(case, p, arrays):
+    """Inkling: padding stands on the left, and its distances go by order, as its logarithm does."""
+    names = {"hidden": "hidden", "q_positions": "positions", "k_positions": "positions"}
+    return [call(case, p, arrays, names, learned=["distance_bank", "w_r"])]
 
 
 def prophetnet(case, p, arrays):
@@ -161,6 +170,12 @@ def beit(case, p, arrays):
     height, width = p["grid"]
     one = call(case, p, arrays, learned=["table"], positions=grid(height, width, before=p["prefix"]))
     return classed([one], p["prefix"], height * width)
+
+
+def levit(case, p, arrays):
+    height, width = p["grid"]
+    return [call(case, p, arrays, learned=["table"], q_positions=grid(height, width, p["query_step"]),
+                 k_positions=grid(height, width))]
 
 
 def decomposed(case, p, arrays):
@@ -205,7 +220,7 @@ def wavlm(case, p, arrays):
 
 RULES = {"none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
          "alibi": alibi, "xlnet": xlnet, "funnel": funnel, "conformer": conformer, "shaw": shaw, "deberta": deberta,
-         "prophetnet": prophetnet, "swin": swin, "beit": beit, "decomposed": decomposed,
+         "prophetnet": prophetnet, "relative_projection": relative_projection, "swin": swin, "levit": levit, "beit": beit, "decomposed": decomposed,
          "layoutlm": layoutlm, "udop": udop, "bros": bros, "cpmant": cpmant, "t5_gated": wavlm}
 
 

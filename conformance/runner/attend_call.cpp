@@ -201,7 +201,7 @@ void AttendCall::read_numbers(const Check& check) {
   };
   Mask& m = args.mask;
   args.softcap = number("softcap", args.softcap);
-  args.softcap_after_terms = flag("softcap_after_terms");
+  args.softcap_after_terms |= flag("softcap_after_terms");
   m.causal = flag("causal");
   m.sink_tokens = number_as<Index>(number("sink_tokens", 0));
   if (const Json* chunk = check.member("call", "chunk")) m.chunk = chunk->as_integer();

@@ -29,6 +29,7 @@ void AttendCall::read_layer(const Check& check) {
   m.window_right = of_layer_.window_right;
   m.chunk = of_layer_.chunk;
   args.softcap = of_layer_.softcap;
+  args.softcap_after_terms = of_layer_.softcap_after_terms;
   if (!of_layer_.sinks.empty()) {
     ModelWeights weights(weights_);
     ParameterValues sinks = read_sinks(weights, *layer_, args.q.heads);

@@ -139,20 +139,27 @@ Json layer_json(const LayerSpec& layer) {
                                 {"beta", t->beta},
                                 {"period", t->period},
                                 {"by", enum_text(t->by)}});
-  return Json::object({{"index", layer.index},
-                       {"attention", Json::object({{"kind", enum_text(a.kind)},
-                                                   {"left", or_null(a.left)},
-                                                   {"right", or_null(a.right)},
-                                                   {"chunk", or_null(a.chunk)}})},
-                       {"scheme", layer.scheme},
-                       {"encodings", each(layer.encodings, layer_encoding_json)},
-                       {"rotary", rotary_json(layer)},
-                       {"query_temperature", std::move(temperature)},
-                       {"scale", scale_json(layer.scale)},
-                       {"softcap", or_null(layer.softcap)},
-                       {"sinks", layer.sinks.empty() ? Json(nullptr) : Json(layer.sinks)},
-                       {"must_honour", each(must_honour(layer), requirement_json)},
-                       {"fields", std::move(fields)}});
+  Json out = Json::object({{"index", layer.index},
+                           {"attention", Json::object({{"kind", enum_text(a.kind)},
+                                                       {"left", or_null(a.left)},
+                                                       {"right", or_null(a.right)},
+                                                       {"chunk", or_null(a.chunk)}})},
+                           {"scheme", layer.scheme},
+                           {"encodings", each(layer.encodings, layer_encoding_json)},
+                           {"rotary", rotary_json(layer)},
+                           {"query_temperature", std::move(temperature)},
+                           {"scale", scale_json(layer.scale)},
+                           {"softcap", or_null(layer.softcap)},
+                           {"sinks", layer.sinks.empty() ? Json(nullptr) : Json(layer.sinks)},
+                           {"must_honour", each(must_honour(layer), requirement_json)},
+                           {"fields", std::move(fields)}});
+  if (layer.softcap_after_terms) out.set("softcap_after_terms", true);
+  if (layer.query_scale)
+    out.set("query_scale", Json::object({{"tensor", layer.query_scale->tensor},
+                                         {"factor", layer.query_scale->factor}}));
+  if (!layer.query_sinks.empty()) out.set("query_sinks", layer.query_sinks);
+  if (layer.query_step > 1) out.set("query_step", layer.query_step);
+  return out;
 }
 
 Json finding_json(const Finding& f) {

@@ -12,8 +12,9 @@ namespace {
 constexpr const char* kLayer = "layer";
 
 Stage norm_after_rotation(const QkNorm& norm) {
-  if (norm.kind == NormKind::layer_norm || norm.weights != NormWeights::none || !norm.eps ||
-      norm.over != NormSpan::head || norm.keys_only)
+  if (norm.kind == NormKind::layer_norm || norm.kind == NormKind::l2_clip ||
+      norm.weights != NormWeights::none || !norm.eps || norm.over != NormSpan::head ||
+      norm.keys_only)
     refuse(kLayer,
            "a norm after the rotation must be rms or l2 of each head of q and k, without weights "
            "and with a known epsilon");
@@ -90,6 +91,13 @@ LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Ind
     refuse(kLayer, message("the output of layer {} is rotated back after the attention, which this "
                            "call cannot do",
                            l.index));
+  if (!l.query_sinks.empty())
+    refuse(
+        kLayer,
+        message("the call must not have sinks of each query, and each query of layer {} has one a "
+                "head, a projection of its hidden state ({}): attend with the layer's scheme "
+                "(posenc explain) and multiply out by 1 / (1 + exp(sink - log_sum_exp))",
+                l.index, l.query_sinks));
   for (const LayerEncoding& e : l.encodings)
     if (std::holds_alternative<LongT5>(e.value.scheme))
       refuse(kLayer,
@@ -108,6 +116,7 @@ LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Ind
   if (l.qk_norm && l.qk_norm->after_rotation) a.stages.push_back(norm_after_rotation(*l.qk_norm));
   a.scale = l.scale;
   a.softcap = l.softcap.value_or(0);
+  a.softcap_after_terms = l.softcap && l.softcap_after_terms;
   a.sinks = l.sinks;
   a.window_left = l.attention.left.value_or(kUnbounded);
   a.window_right = l.attention.right.value_or(kUnbounded);

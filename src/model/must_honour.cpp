@@ -15,12 +15,15 @@ using Requirements = std::vector<Requirement>;
 
 std::string formula(const QueryTemperature& t) {
   if (t.form == TemperatureForm::log_n) return message("max(1, ln(p + 1) / ln({}))", t.period);
+  if (t.form == TemperatureForm::log_floor)
+    return message("1 + {} ln(max(1, (p + 1) / {}))", t.beta, t.period);
   const char* count = t.form == TemperatureForm::llama4 ? "(p + 1)" : "p";
   return message("1 + {} ln(1 + floor({} / {}))", t.beta, count, t.period);
 }
 
 // In the order of NormKind.
-constexpr std::string_view kNorms[] = {"RMS norm", "LayerNorm", "division by the L2 norm"};
+constexpr std::string_view kNorms[] = {"RMS norm", "LayerNorm", "division by the L2 norm",
+                                       "a limit of the L2 norm"};
 
 // What the norm is over; channels: of one such vector, none where the layer does not say.
 std::string span_text(const QkNorm& n, const std::optional<Index>& channels) {
@@ -50,22 +53,24 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
                              kNorms[static_cast<std::size_t>(n.kind)], span_text(n, channels));
   if (rotates) text += n.after_rotation ? ", after the rotation" : ", before the rotation";
   text += weights_text(n);
+  const bool limited = n.kind == NormKind::l2_clip;
+  if (limited) text += ", at most " + number_text(n.threshold);
   if (n.eps) text += ", eps " + number_text(*n.eps);
   if (!n.eps_key.empty()) text += n.eps ? " (" + n.eps_key + ")" : ", eps of " + n.eps_key;
   if (!n.note.empty()) text += "; " + n.note;
   const Json when = rotates ? Json(n.after_rotation ? "after" : "before") : Json(nullptr);
-  out.push_back({"qk_norm",
-                 Json::object({{"kind", enum_text(n.kind)},
-                               {"over", enum_text(n.over)},
-                               {"channels", channels ? Json(*channels) : Json(nullptr)},
-                               {"rotation", when},
-                               {"of", of},
-                               {"weights", enum_text(n.weights)},
-                               {"plus_one", n.plus_one},
-                               {"eps", n.eps ? Json(*n.eps) : Json(nullptr)},
-                               {"eps_key", n.eps_key.empty() ? Json(nullptr) : Json(n.eps_key)},
-                               {"note", n.note.empty() ? Json(nullptr) : Json(n.note)}}),
-                 std::move(text)});
+  Json value = Json::object({{"kind", enum_text(n.kind)},
+                             {"over", enum_text(n.over)},
+                             {"channels", channels ? Json(*channels) : Json(nullptr)},
+                             {"rotation", when},
+                             {"of", of},
+                             {"weights", enum_text(n.weights)},
+                             {"plus_one", n.plus_one},
+                             {"eps", n.eps ? Json(*n.eps) : Json(nullptr)},
+                             {"eps_key", n.eps_key.empty() ? Json(nullptr) : Json(n.eps_key)},
+                             {"note", n.note.empty() ? Json(nullptr) : Json(n.note)}});
+  if (limited) value.set("threshold", n.threshold);
+  out.push_back({"qk_norm", std::move(value), std::move(text)});
 }
 
 // Frequencies that a rule of length chose hold for some lengths only.
@@ -136,6 +141,11 @@ bool is_usual(const ContentScale& s, const SharedRotary& rotary) {
 }
 
 void add_score_numbers(const LayerSpec& layer, Requirements& out) {
+  if (const auto& s = layer.query_scale)
+    out.push_back({"query_scale", Json::object({{"tensor", s->tensor}, {"factor", s->factor}}),
+                   message("multiply channel c of q by {} / sqrt(head_dim) ln(1 + exp(t_c)), t the "
+                           "tensor {}, for the score terms too",
+                           s->factor, s->tensor)});
   if (layer.scale && !is_usual(*layer.scale, layer.rotary)) {
     const auto& [factor, power] = *layer.scale;
     out.push_back({"scale", Json::object({{"factor", factor}, {"head_dim_power", power}}),
@@ -146,12 +156,18 @@ void add_score_numbers(const LayerSpec& layer, Requirements& out) {
   }
   if (layer.softcap)
     out.push_back({"softcap", *layer.softcap,
-                   message("cap the scores before the mask: {} tanh(score / {})", *layer.softcap,
-                           *layer.softcap)});
+                   message("cap the scores{} before the mask: {} tanh(score / {})",
+                           layer.softcap_after_terms ? ", their position terms included," : "",
+                           *layer.softcap, *layer.softcap)});
   if (!layer.sinks.empty())
     out.push_back({"sinks", layer.sinks,
                    message("count a learned score a head in the softmax, without a value ({})",
                            layer.sinks)});
+  if (!layer.query_sinks.empty())
+    out.push_back({"query_sinks", layer.query_sinks,
+                   message("count in the softmax of each query and head a score without a value, a "
+                           "projection of the query's hidden state ({})",
+                           layer.query_sinks)});
 }
 
 void add_score_terms(const LayerSpec& layer, Requirements& out) {
@@ -190,6 +206,12 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
                    "multiply the softmax scale by " + number_text(layer.rotary->logit_factor())});
   add_score_numbers(layer, out);
   add_score_terms(layer, out);
+  if (layer.query_step > 1)
+    out.push_back(
+        {"query_step", layer.query_step,
+         message("take as queries only the tokens whose row and column on the grid of the "
+                 "keys are multiples of {}",
+                 layer.query_step)});
   add_window(layer.attention, out);
   add_token_mask(layer.attention, out);
   if (layer.unrotates_output)

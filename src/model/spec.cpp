@@ -63,8 +63,8 @@ void complete_fields(LayerSpec& layer) {
     add(layer, "axes", static_cast<std::int64_t>(first.spectrum.axes), where);
 }
 
-// transformers 5.23: modeling_llama4 (token counts from 1), modeling_ministral3 (from 0); log-n of
-// Qwen-1: max(1, ln(p + 1) / ln(period)).
+// transformers 5.23: modeling_llama4 (token counts from 1), modeling_ministral3 (from 0),
+// modeling_inkling (log_floor); log-n of Qwen-1: max(1, ln(p + 1) / ln(period)).
 double query_factor(const QueryTemperature& t, double position) {
   if (!(t.period >= 1)) refuse("query_temperature", "period must be positive", t.period);
   const double period = static_cast<double>(t.period);
@@ -76,8 +76,11 @@ double query_factor(const QueryTemperature& t, double position) {
     case TemperatureForm::log_n:
       if (t.period < 2) refuse("query_temperature", "period of log_n must be above 1", t.period);
       return std::max(1.0, std::log(position + 1) / std::log(period));
+    case TemperatureForm::log_floor:
+      return 1 + t.beta * std::log(std::max(1.0, (position + 1) / period));
   }
-  refuse("query_temperature", "unknown form");
+  refuse("query_temperature", "form must be llama4, ministral, log_n or log_floor",
+         static_cast<Index>(t.form));
 }
 
 const FieldValue* LayerSpec::field(std::string_view name) const {

@@ -28,11 +28,12 @@ void relative_projection_scale(const RelativeProjection& x, const CallData& call
                                std::vector<double>& v) {
   if (x.log_scaling_n_floor == 0) return;
   const Positions& p = call.query_positions;
+  const bool by_order = x.log_scaling_by == LogScalingBy::order || p.data == nullptr;
   const auto rows = static_cast<Index>(v.size()) / std::max<Index>(1, call.queries * each);
   for (Index b = 0; b < rows; ++b)
     for (Index t = 0; t < call.queries; ++t) {
-      const double at = p.data == nullptr ? static_cast<double>(call.query_offset + t)
-                                          : position_at(p, 0, p.batch == 1 ? 0 : b, t);
+      const double at = by_order ? static_cast<double>(call.query_offset + t)
+                                 : position_at(p, 0, p.batch == 1 ? 0 : b, t);
       const double tau =
           1 + x.log_scaling_alpha * std::log(std::max((at + 1) / x.log_scaling_n_floor, 1.0));
       for (Index c = 0; c < each; ++c)
@@ -40,10 +41,48 @@ void relative_projection_scale(const RelativeProjection& x, const CallData& call
     }
 }
 
+constexpr double kClipEpsilon = 1e-6;  // Inkling2ScaledL2Clip
+
+double norm_of_scaled(const double* x, const double* scale, std::size_t n) {
+  double sum = 0;
+  for (std::size_t c = 0; c < n; ++c) sum += x[c] * scale[c] * x[c] * scale[c];
+  return std::sqrt(sum);
+}
+
+// Vectors of n numbers, [rows, heads, n], scale [heads, n].
+void clip_scaled(double limit, const std::vector<double>& scale, std::size_t n,
+                 std::vector<double>& v) {
+  for (std::size_t at = 0; at < v.size(); at += n) {
+    const double* s = &scale[at % scale.size()];
+    const double factor = std::min(1.0, limit / (norm_of_scaled(&v[at], s, n) + kClipEpsilon));
+    for (std::size_t c = 0; c < n; ++c) v[at + c] *= s[c] * factor;
+  }
+}
+
+// From d of the clipped vectors to d of x in place; the gradient of the scale is added to d_scale.
+//   z = f y, y = s x, f = L / (|y| + e):   d_y = f d_z - y f (y . d_z) / (|y| (|y| + e))
+void clip_scaled_gradient(double limit, const std::vector<double>& x,
+                          const std::vector<double>& scale, std::size_t n, std::vector<double>& d,
+                          std::vector<double>& d_scale) {
+  for (std::size_t at = 0; at < d.size(); at += n) {
+    const std::size_t first = at % scale.size();
+    const double norm = norm_of_scaled(&x[at], &scale[first], n), above = norm + kClipEpsilon;
+    const double factor = std::min(1.0, limit / above);
+    double dot = 0;
+    for (std::size_t c = 0; c < n; ++c) dot += x[at + c] * scale[first + c] * d[at + c];
+    const double along = factor < 1 && norm > 0 ? factor * dot / (norm * above) : 0;
+    for (std::size_t c = 0; c < n; ++c) {
+      const double s = scale[first + c], y = x[at + c] * s;
+      const double dy = factor * d[at + c] - along * y;
+      d_scale[first + c] += dy * x[at + c];
+      d[at + c] = dy * s;
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const {
-  check_score_shape(s, kRelativeProjection);
+void RelativeProjection::check_fields() const {
   if (basis < 1 || basis > 65536)
     refuse(kRelativeProjection, "basis must lie between 1 and 65536", basis);
   if (max_distance < 1 || max_distance > 10000000)
@@ -54,12 +93,20 @@ std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const
     if (!std::isfinite(n) || n < 0)
       refuse(kRelativeProjection,
              "log_scaling_n_floor and log_scaling_alpha must be finite and not negative", n);
+  if (!std::isfinite(l2_clip) || l2_clip < 0)
+    refuse(kRelativeProjection, "l2_clip must be finite and not negative", l2_clip);
+}
+
+std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kRelativeProjection);
+  check_fields();
   const double most = 1 / std::sqrt(static_cast<double>(width));
   const Initial linear{InitialKind::uniform, -most, most};
   std::vector<Parameter> p{
       {"distance_bank", {basis, max_distance}, {InitialKind::normal, 0, init}, {}},
       {"w_r", {s.heads * basis, width}, linear, {}}};
   if (projection_bias) p.push_back({"b_r", {s.heads * basis}, linear, {}});
+  if (l2_clip > 0) p.push_back({"clip_scale", {s.heads, basis}, {InitialKind::constant, 1}, {}});
   return p;
 }
 
@@ -86,20 +133,31 @@ void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorV
   out.add(t);
 }
 
-void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorView> p,
-                              const CallData& call, std::span<Term> terms, TermStore& store) const {
+std::vector<double> RelativeProjection::projected(const ScoreShape& s,
+                                                  std::span<const ConstTensorView> p,
+                                                  const CallData& call) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kRelativeProjection, needed.size(), p.size());
   check_call(call);
-  const std::vector<double> hidden = relative_projection_hidden(call);
   const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
   std::vector<double> b;
   if (projection_bias) b = parameter_values(kRelativeProjection, needed[2], p[2]);
-  const Index batch = call.inputs[0].shape[0];
-  std::vector<double> x = detail::linear(hidden, w, b, width);
+  return detail::linear(relative_projection_hidden(call), w, b, width);
+}
+
+std::vector<double> RelativeProjection::clip_scale(const ScoreShape& s,
+                                                   std::span<const ConstTensorView> p) const {
+  if (l2_clip == 0) return {};
+  return parameter_values(kRelativeProjection, parameters(s).back(), p.back());
+}
+
+void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorView> p,
+                              const CallData& call, std::span<Term> terms, TermStore& store) const {
+  std::vector<double> x = projected(s, p, call);
+  if (l2_clip > 0) clip_scaled(l2_clip, clip_scale(s, p), static_cast<std::size_t>(basis), x);
   relative_projection_scale(*this, call, s.heads * basis, x);
   std::get<ProductTerm>(terms[0]).query.given =
-      store.vectors(std::move(x), batch, call.queries, s.heads, basis);
+      store.vectors(std::move(x), call.inputs[0].shape[0], call.queries, s.heads, basis);
 }
 
 void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -107,9 +165,7 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
                                    std::span<const TensorView> dp,
                                    std::span<const TensorView> d_inputs) const {
   const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kRelativeProjection, needed.size(), p.size());
-  check_call(call);
-  const std::vector<double> hidden = relative_projection_hidden(call);
+  const std::vector<double> x = projected(s, p, call), scale = clip_scale(s, p);
   const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
   const Index batch = call.inputs[0].shape[0];
   const TermGradient& t = gradient_of(kRelativeProjection, g.terms, 0);
@@ -118,13 +174,18 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
   std::vector<double> dx =
       detail::vectors_gradient(kRelativeProjection, t.query, {batch, call.queries, s.heads, basis});
   relative_projection_scale(*this, call, s.heads * basis, dx);
-  const detail::LinearGradient of = detail::linear_gradient(dx, hidden, w, width);
+  std::vector<double> d_scale(scale.size());
+  if (l2_clip > 0)
+    clip_scaled_gradient(l2_clip, x, scale, static_cast<std::size_t>(basis), dx, d_scale);
+  const detail::LinearGradient of =
+      detail::linear_gradient(dx, relative_projection_hidden(call), w, width);
   const Parameter input{"hidden", relative_projection_shape(call.inputs[0]), {}, {}};
   check_gradients(kRelativeProjection, needed, dp);
   accumulate(kRelativeProjection, std::span(&input, 1), d_inputs,
              std::vector<std::vector<double>>{of.x});
   std::vector<std::vector<double>> all{detail::transposed_list(curves, max_distance, basis), of.w};
   if (projection_bias) all.push_back(of.b);
+  if (l2_clip > 0) all.push_back(std::move(d_scale));
   accumulate(kRelativeProjection, needed, dp, all);
 }
 

@@ -79,6 +79,18 @@ class Grid(ModelCase):
         q = (0.1 * ((7 * 5 + 3) % 11) - 0.4, 0.05 * ((5 * 5 + 2) % 13) - 0.3)
         self.assertAlmostEqual(own[16 * 5 + 2], q[0] * (4 + 0.4) + q[1] * (-1 + 0), delta=1e-7)
 
+    # LevitAttentionSubsample on 3 x 3 patches: query n of the 2 x 2 is at twice its row and column.
+    def test_queries_at_every_second_place(self):
+        table = [x / 16 for x in range(9)]
+        levit = self.model({"model_type": "levit", "image_size": 48, "depths": [1, 1, 1], "hidden_sizes": [16, 16, 16]},
+                           {"encoder.stages.0.layers.2.attention_biases": ("F32", [2, 9], table + table)}, name="levit")
+        self.q, self.k = self.write("q", 4, 0), self.write("k", 9, 0)
+        want = [table[3 * abs(2 * (i // 2) - j // 3) + abs(2 * (i % 2) - j % 3)] for i in range(4) for j in range(9)]
+        self.assertEqual(list(self.scores(levit, "--layer", "1"))[:36], want)
+        self.assertEqual(list(self.scores(levit, "--layer", "1", "--positions", "0,2,6,8", "--grid", "3x3"))[:36], want)
+        self.error("attend", levit, "--layer", "0", *self.words(), code=3, says=["3x3 has 9 cells", "4 queries"])
+        self.error("attend", levit, "--layer", "1", *self.words("--grid", "4x4"), code=3, says=["4x4", "16 cells", "9 keys"])
+
 
 if __name__ == "__main__":
     main()

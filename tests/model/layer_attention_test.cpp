@@ -76,6 +76,28 @@ TEST(LayerAttention, CountsTheTemperatureByPositionOrByOrder) {
                   .empty());
 }
 
+// transformers 5.23, modeling_inkling: tau.
+TEST(LayerAttention, GrowsWithTheLogarithmAboveAFloor) {
+  const QueryTemperature t{TemperatureForm::log_floor, 0.25, 6, TemperatureIndex::order};
+  EXPECT_EQ(query_factor(t, 5), 1);
+  EXPECT_DOUBLE_EQ(query_factor(t, 23), 1 + 0.25 * std::log(4.0));
+  EXPECT_THAT(
+      refusal([&] {
+        (void)query_factor({TemperatureForm{9}, 0.25, 6}, 5);
+      }),
+      HasSubstr("[query_temperature] form must be llama4, ministral, log_n or log_floor, got 9"));
+}
+
+TEST(LayerAttention, RefusesSinksOfEachQuery) {
+  LayerSpec layer = tiny_attention_model("llama").layers[0];
+  layer.query_sinks = "layers.0.self_attn.sink_proj.weight";
+  EXPECT_THAT(
+      refusal([&] { layer_attention(layer, arange(0, 3), 0); }),
+      HasSubstr("[layer] the call must not have sinks of each query, and each query of layer "
+                "0 has one a head, a projection of its hidden state "
+                "(layers.0.self_attn.sink_proj.weight)"));
+}
+
 TEST(LayerAttention, EachClassCountsAsItsProgramDoes) {
   const auto by = [](const std::string& config) {
     const ModelSpec spec = read_hugging_face(parse_config(config, "config.json"), "config.json");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "posenc/attention/plan.h"
@@ -139,18 +140,20 @@ TEST(Funnel, Refusals) {
 }
 
 // InklingRelativeLogits of 2 heads, 3 curves of 4 distances, times tau with n_floor 2, alpha 0.1.
-TEST(RelativeProjection, GrowsWithTheLogarithmOfThePosition) {
-  const RelativeProjection inkling{.basis = 3,
-                                   .max_distance = 4,
-                                   .width = 5,
-                                   .projection_bias = false,
-                                   .log_scaling_n_floor = 2};
+const RelativeProjection kInkling{
+    .basis = 3, .max_distance = 4, .width = 5, .projection_bias = false, .log_scaling_n_floor = 2};
+
+// [heads, queries, keys] of six tokens at `first` and after it.
+std::vector<double> inkling_scores(const RelativeProjection& inkling, Index first) {
   const auto bank = made_up(1, 12), w = made_up(3, 30), hidden = made_up(2, 30);
-  const NamedArray parameters[] = {{"distance_bank", tensor(bank.data(), {3, 4})},
-                                   {"w_r", tensor(w.data(), {6, 5})}};
+  auto scale = made_up(4, 6);
+  for (double& n : scale) n += 1;
+  std::vector<NamedArray> parameters{{"distance_bank", tensor(bank.data(), {3, 4})},
+                                     {"w_r", tensor(w.data(), {6, 5})}};
+  if (inkling.l2_clip > 0) parameters.push_back({"clip_scale", tensor(scale.data(), {2, 3})});
   const NamedArray inputs[] = {{"hidden", tensor(hidden.data(), {1, 6, 5})}};
   const AttentionPlan plan({inkling}, {.heads = 2, .head_dim = 1});
-  const OwnedPositions at = arange(0, 6);
+  const OwnedPositions at = arange(first, 6);
   const LoweredAttention lowered = plan.lower(parameters, distance_ranges(at, at));
   const std::vector<double> zeros(12);
   AttentionArgs a;
@@ -160,12 +163,41 @@ TEST(RelativeProjection, GrowsWithTheLogarithmOfThePosition) {
   AttentionScores s;
   s.scores = tensor(scores.data(), {1, 2, 6, 6});
   lowered.scores(a, inputs, s);
-  const ScoreAt want[] = {{0, 0, 0, -0.06020917394703724}, {0, 1, 0, 0.20588191346805787},
-                          {1, 2, 1, -0.16637373541442868}, {1, 5, 3, -0.39573951014455394},
-                          {0, 5, 2, 0.15098293387143152},  {1, 5, 1, 0}};
-  for (const ScoreAt& x : want)
-    EXPECT_NEAR(scores[(x.head * 6 + x.query) * 6 + x.key], x.score, 1e-15);
-  check_scheme_laws(inkling);
+  return scores;
+}
+void expect_inkling(const std::vector<double>& scores, const std::array<double, 6>& want) {
+  constexpr std::size_t kAt[][3] = {{0, 0, 0}, {0, 1, 0}, {1, 2, 1},
+                                    {1, 5, 3}, {0, 5, 2}, {1, 5, 1}};
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(scores[(kAt[i][0] * 6 + kAt[i][1]) * 6 + kAt[i][2]], want[i], 1e-15) << i;
+}
+
+TEST(RelativeProjection, GrowsWithTheLogarithmOfThePosition) {
+  expect_inkling(inkling_scores(kInkling, 0),
+                 {-0.06020917394703724, 0.20588191346805787, -0.16637373541442868,
+                  -0.39573951014455394, 0.15098293387143152, 0});
+  check_scheme_laws(kInkling);
+}
+
+// Inkling2ScaledL2Clip of threshold 0.25 before it: two of twelve vectors are shorter.
+// By order, and at positions from 10 on.
+TEST(RelativeProjection, LimitsTheNormOfEachHead) {
+  RelativeProjection inkling2 = kInkling;
+  inkling2.l2_clip = 0.25;
+  inkling2.log_scaling_by = LogScalingBy::order;
+  for (const Index first : {0, 10})
+    expect_inkling(inkling_scores(inkling2, first),
+                   {-0.052660958996906024, 0.13714859418699776, -0.11735475475931792,
+                    -0.15162850538532982, 0.08368048186586159, 0});
+  inkling2.log_scaling_by = LogScalingBy::position;
+  expect_inkling(inkling_scores(inkling2, 10),
+                 {-0.06163832593544818, 0.16172232341958465, -0.13389237468451087,
+                  -0.16502852962297482, 0.091075664469362, 0});
+  inkling2.l2_clip = 0.4;
+  check_scheme_laws(inkling2);
+  inkling2.l2_clip = -1;
+  EXPECT_THAT(refusal([&] { (void)inkling2.parameters({.heads = 1, .head_dim = 2}); }),
+              HasSubstr("l2_clip must be finite and not negative, got -1"));
 }
 
 }  // namespace

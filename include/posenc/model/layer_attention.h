@@ -13,7 +13,8 @@
 
 namespace posenc::inline v0 {
 
-// q and k of the call are those after projections and after norms that come before the rotation.
+// q and k of the call are those after projections, after the scale of q's channels and after norms
+// that come before the rotation.
 struct LayerAttention {
   std::vector<AnyRelativeScheme> schemes;
   const RotarySpec* rotary = nullptr;  // the layer's own; null: none
@@ -30,6 +31,7 @@ struct LayerAttention {
   std::optional<ContentScale> scale;  // of q.k; none: not known
   double logit_factor = 1;            // the rotation's, on the scale too
   double softcap = 0;                 // 0: none
+  bool softcap_after_terms = false;   // AttentionArgs::softcap_after_terms
   std::string sinks;                  // tensor of [heads] scores beside the keys'; empty: none
 
   // A view of query_factors; empty where there are none.
@@ -54,9 +56,10 @@ struct TokenTypes {
 
 // Queries are at `query_positions`, of whose first axis a temperature by position counts, and query i
 // of a row has the order query_offset + i. Positions without data are their orders. The layer must
-// outlive the result. Throws [layer]: positions of another type, no softmax attention, LongT5's summaries as keys, a scheme that is not read (see
-// above), an output that is rotated back, a norm after the rotation with weights, a mean or an
-// unknown epsilon, a mask by token type without types or with types of another count.
+// outlive the result. Throws [layer]: positions of another type, no softmax attention, LongT5's
+// summaries as keys, a scheme that is not read (see above), an output that is rotated back, sinks of
+// each query, a norm after the rotation with weights, a mean or an unknown epsilon, a mask by token
+// type without types or with types of another count.
 POSENC_API LayerAttention layer_attention(const LayerSpec&, const Positions& query_positions,
                                           Index query_offset, UnreadScheme = UnreadScheme::refuse,
                                           const TokenTypes& = {});

@@ -17,10 +17,12 @@ namespace posenc::inline v0 {
 //   llama4      1 + beta * ln(1 + floor((p + 1) / period))
 //   ministral   1 + beta * ln(1 + floor(p / period))
 //   log_n       max(1, ln(p + 1) / ln(period))
-enum class TemperatureForm : std::uint8_t { llama4, ministral, log_n };
+//   log_floor   1 + beta * ln(max(1, (p + 1) / period))                         Inkling
+enum class TemperatureForm : std::uint8_t { llama4, ministral, log_n, log_floor };
 template <>
 struct EnumNames<TemperatureForm> {
-  static constexpr std::array<std::string_view, 3> value{"llama4", "ministral", "log_n"};
+  static constexpr std::array<std::string_view, 4> value{"llama4", "ministral", "log_n",
+                                                         "log_floor"};
 };
 // Which number of a query is p: its position, as the caller of the model states it (position_ids), or
 // its order, its place in the row with cached tokens and padding counted.
@@ -43,10 +45,11 @@ POSENC_API double query_factor(const QueryTemperature&, double position);
 //   rms          x / sqrt(mean(x^2) + eps)
 //   layer_norm   (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)
 //   l2           x / max(|x|, eps)
-enum class NormKind : std::uint8_t { rms, layer_norm, l2 };
+//   l2_clip      x min(1, threshold / (|x| + eps))
+enum class NormKind : std::uint8_t { rms, layer_norm, l2, l2_clip };
 template <>
 struct EnumNames<NormKind> {
-  static constexpr std::array<std::string_view, 3> value{"rms", "layer_norm", "l2"};
+  static constexpr std::array<std::string_view, 4> value{"rms", "layer_norm", "l2", "l2_clip"};
 };
 // One head, all heads of q (or of k) at once, the rotated channels of one head.
 enum class NormSpan : std::uint8_t { head, all_heads, rotated };
@@ -69,6 +72,7 @@ struct QkNorm {
   bool keys_only = false;
   bool plus_one = false;      // multiplies by 1 + weight
   std::optional<double> eps;  // none: not known
+  double threshold = 0;       // of l2_clip
   std::string eps_key, note;  // the key of the file that holds it; what else belongs to it
   bool operator==(const QkNorm&) const = default;
 };
@@ -142,6 +146,14 @@ struct ContentScale {
   bool operator==(const ContentScale&) const = default;
 };
 
+// What multiplies channel c of q after its projection: factor / sqrt(head_dim) ln(1 + exp(t_c)), t
+// the values of the tensor. The score terms that read q read it so.
+struct ChannelScale {
+  std::string tensor;
+  double factor = 1;
+  bool operator==(const ChannelScale&) const = default;
+};
+
 struct LayerSpec {
   Index index = 0;
   AttentionSpec attention;
@@ -151,11 +163,17 @@ struct LayerSpec {
   // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;
-  std::optional<QkNorm> qk_norm;  // none: not normalised, or not known
+  std::optional<QkNorm> qk_norm;            // none: not normalised, or not known
+  std::optional<ChannelScale> query_scale;  // beside `scale`
   // Beside RotarySpec::logit_factor; none: not known.
   std::optional<ContentScale> scale;
-  std::optional<double> softcap;  // scores become c tanh(score / c); none: none
+  std::optional<double> softcap;     // scores become c tanh(score / c); none: none
+  bool softcap_after_terms = false;  // it caps q.k with the score terms; false: q.k alone
   std::string sinks;  // tensor of a learned score a head beside those of the keys; empty: none
+  // Tensor [heads, width] that makes such a score of the hidden state, one a head for each query.
+  std::string query_sinks;
+  // Queries are at every so many-th row and column of the keys' grid, from the first (LeViT).
+  Index query_step = 1;
   // Channels of keys that one token leaves in the cache of this layer, over all key heads (the
   // latent and the turned part of multi-head latent attention); none: no cache, or not known.
   std::optional<Sourced<Index>> cached_key_channels;
@@ -165,8 +183,9 @@ struct LayerSpec {
 
 // What an engine must do for a layer besides rotating q and k by `rotary`.
 struct Requirement {
-  // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, scale, softcap, sinks,
-  // score_term, window, mask_by_token_type, unrotates_output
+  // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, query_scale, scale,
+  // softcap, sinks, query_sinks, score_term, query_step, window, mask_by_token_type,
+  // unrotates_output
   std::string what;
   Json value;
   std::string text;  // one line for a person: what to do

@@ -6,14 +6,25 @@
 // The curves are shared by all heads; beyond them the bias is zero, not constant. The bias is
 // outside the scale of the content. Inkling multiplies x_i on layers that see every token by
 //   tau_i = 1 + log_scaling_alpha ln(max((p_i + 1) / log_scaling_n_floor, 1)),
-// p_i the position of the query, as it does q (which is not this scheme's: its query temperature);
-// and its projection has no b_r.
+// p_i the order of the query (Inkling 2: its position), as it does q (which is not this scheme's: its
+// query temperature); and its projection has no b_r. Inkling 2 limits the vector of each head before:
+//   x_i = y_i min(1, l2_clip / (|y_i| + 1e-6)),   y_i = (hidden_i W_r^T + b_r) * clip_scale
 #pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
+
+// Which number of a query log scaling reads.
+enum class LogScalingBy : std::uint8_t { position, order };
+template <>
+struct EnumNames<LogScalingBy> {
+  static constexpr std::array<std::string_view, 2> value{"position", "order"};
+};
 
 struct RelativeProjection {
   static constexpr Card card{"relative_projection", "projection on curves over distance",
@@ -22,9 +33,11 @@ struct RelativeProjection {
   double init = 0.02;
   bool projection_bias = true;
   double log_scaling_n_floor = 0, log_scaling_alpha = 0.1;
+  LogScalingBy log_scaling_by = LogScalingBy::position;
+  double l2_clip = 0;
 
   // distance_bank [basis, max_distance], w_r [heads * basis, width], with projection_bias b_r
-  // [heads * basis].
+  // [heads * basis], with l2_clip clip_scale [heads, basis].
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   // hidden [batch, queries, width].
   POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
@@ -53,10 +66,19 @@ struct RelativeProjection {
             .unit = "tokens",
             .min = 0});
     v("log_scaling_alpha", s.log_scaling_alpha, Field{.doc = "slope of that growth", .min = 0});
+    v("log_scaling_by", s.log_scaling_by,
+      Field{.doc = "what counts for it: the position of the query, or its order among the keys"});
+    v("l2_clip", s.l2_clip,
+      Field{.doc = "largest norm of the projected vector of a head, 0 = no limit", .min = 0});
   }
 
  private:
   void check_call(const CallData& call) const;
+  void check_fields() const;
+  // hidden W_r^T + b_r, [batch, queries, heads, basis].
+  std::vector<double> projected(const ScoreShape& s, std::span<const ConstTensorView> p,
+                                const CallData& call) const;
+  std::vector<double> clip_scale(const ScoreShape& s, std::span<const ConstTensorView> p) const;
 };
 
 }  // namespace posenc::v0

@@ -25,6 +25,8 @@ Count key_heads(const ConfigView& view, const std::string& layer_type) {
   const auto count = [&](const char* key) { return view.integer(key, 1, 1'000'000); };
   if (layer_type == "full_attention" && held("num_global_key_value_heads"))
     return count("num_global_key_value_heads");
+  if (layer_type == "hybrid_sliding" && held("swa_num_key_value_heads"))  // Inkling
+    return count("swa_num_key_value_heads");
   if (view.holds("multi_query") && !view.flag("new_decoder_architecture", false) &&
       view.flag("multi_query", false))
     return counted(1, view.value("multi_query")->where);
@@ -40,8 +42,10 @@ Count key_heads(const ConfigView& view, const std::string& layer_type) {
   return heads;
 }
 
-Count head_size(const ConfigView& view, const LayerSpec& layer) {
+Count head_size(const ConfigView& view, const std::string& layer_type, const LayerSpec& layer) {
   if (layer.rotary) return counted(layer.rotary->head_dim, "head_dim of the layer");
+  if (layer_type == "hybrid_sliding" && view.holds("swa_head_dim"))
+    return view.integer("swa_head_dim", 1, 65536);
   if (view.value_or_none("head_dim")) return view.integer("head_dim", 1, 65536);
   return width_over_heads(view, false);
 }
@@ -65,7 +69,7 @@ Count channels(const ConfigView& view, const std::optional<Value>& blocks,
   }
   const auto heads =
       blocks ? heads_by_block(view, *blocks, layer.index) : key_heads(view, layer_type);
-  const auto size = head_size(view, layer);
+  const auto size = head_size(view, layer_type, layer);
   if (!heads || !size || heads->value * size->value > (Index{1} << 40)) return std::nullopt;
   return counted(heads->value * size->value, heads->where + " * " + size->where);
 }

@@ -23,12 +23,14 @@ bool slides(const std::string& type) {
 }
 
 struct Window {
-  std::optional<Sourced<Index>> size;  // as the mask counts: the query's own included
+  std::optional<Sourced<Index>> size;   // as the mask counts: the query's own included
+  std::optional<Sourced<Index>> after;  // keys after the query, where a key counts them
   bool both = false, on_all = false;
 
   // Keys before the query and after it; `later`: the layer sees those after it.
   std::pair<Index, Index> sides(const ConfigView& view, Index n, bool later) const {
     if (view.rules().window->halves) return {(n + 1) / 2 - 1, n / 2};
+    if (after) return {std::max<Index>(0, n - 1), after->value};
     if (both || later) return {n, n};
     return {std::max<Index>(0, n - 1), 0};
   }
@@ -88,6 +90,7 @@ Window window_of(const ConfigView& view) {
           std::ranges::find_if(list, [](const Json& n) { return whole_number(n).value_or(0) > 0; });
       if (one != list.end()) w.size = {*whole_number(*one), v->origin, v->where};
     }
+  if (!about->later.empty()) w.after = view.integer(about->later, 0, kUnbounded / 4, true);
   if (!about->set_by.empty() && view.stated(about->set_by)) {
     w.size = set_by(view, *about, w.size);
     return w;
@@ -244,6 +247,7 @@ void mask_layer(const Masks& m, const std::optional<Sourced<Index>>& window, Lay
   if (m.hides_later(a)) a.right = 0;
   p.fields.push_back(window ? field_of("window", *window)
                             : FieldValue{"window", nullptr, p.origin, p.where});
+  if (window && m.window.after) p.fields.push_back(field_of("window_after", *m.window.after));
   if (a.chunk) p.fields.push_back(field_of("chunk", *m.chunk));
   p.fields.push_back(field_of("causal", m.causal));
   if (m.later()) return;

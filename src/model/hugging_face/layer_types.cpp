@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 constexpr const char *kLinear = "linear_attention", *kHybrid = "hybrid";
+constexpr const char* kHybridSliding = "hybrid_sliding";
 
 struct Rules {
   const ConfigView& view;
@@ -212,8 +213,23 @@ struct Rules {
     });
   }
 
+  // Layers of local_layer_ids, else all but every sixth.
+  bool inkling() {
+    const auto listed = view.stated_value("local_layer_ids");
+    if (!listed) return fill([&](Index i) { return (i + 1) % 6 == 0 ? kHybrid : kHybridSliding; });
+    if (!listed->value.is_array())
+      return view.must_be("local_layer_ids", "a list or null", *listed,
+                          "state the layers with a window by number, from 0");
+    why = listed->where;
+    origin = Origin::derived;
+    return fill([&](Index i) {
+      return contains(listed->value.as_array(), Json(i)) ? kHybridSliding : kHybrid;
+    });
+  }
+
   bool of_class(const std::string& name) {
     origin = Origin::class_default;
+    if (name == "inkling") return inkling();
     if (name == "zamba") return zamba();
     if (name == "zamba2") return zamba2();
     if (name == "flint")

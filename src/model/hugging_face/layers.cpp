@@ -217,7 +217,7 @@ class LayerReader {
     }
     t.beta = beta.value.as_number();
     t.period = *length;
-    give(t, beta, period, layer);
+    give_temperature(view_, t, beta, period, layer);
   }
 
   // Qwen-1: query p of the row is multiplied by the logarithm of p + 1 to the base seq_length.
@@ -229,18 +229,9 @@ class LayerReader {
     t.form = TemperatureForm::log_n;
     t.by = TemperatureIndex::order;
     t.period = length->value;
-    give(t, {0, Origin::class_default, view_.class_name() + ": log-n has no factor"},
-         {length->value, length->origin, length->where}, layer);
-  }
-
-  void give(const QueryTemperature& t, const Value& beta, Value period, LayerSpec& layer) const {
-    layer.query_temperature = t;
-    period.value = t.period;
-    for (const auto& [name, value] : {std::pair{"form", view_.of_class(Json(enum_text(t.form)))},
-                                      {"by", view_.of_class(Json(enum_text(t.by)))},
-                                      {"beta", beta},
-                                      {"period", period}})
-      layer.fields.push_back(field_of(std::string("query_temperature.") + name, value));
+    give_temperature(view_, t,
+                     {0, Origin::class_default, view_.class_name() + ": log-n has no factor"},
+                     {length->value, length->origin, length->where}, layer);
   }
 
   const ConfigView& view_;
@@ -292,6 +283,17 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
 }
 
 }  // namespace
+
+void give_temperature(const ConfigView& view, const QueryTemperature& t, const Value& beta,
+                      Value period, LayerSpec& layer) {
+  layer.query_temperature = t;
+  period.value = t.period;
+  for (const auto& [name, value] : {std::pair{"form", view.of_class(Json(enum_text(t.form)))},
+                                    {"by", view.of_class(Json(enum_text(t.by)))},
+                                    {"beta", beta},
+                                    {"period", period}})
+    layer.fields.push_back(field_of(std::string("query_temperature.") + name, value));
+}
 
 PartLayers read_layers(const ConfigView& view, Index context) {
   if (const auto v = view.rules().is_causal == "fails" ? view.stated("is_causal") : std::nullopt)

@@ -19,6 +19,9 @@ PartLayers read_layers(const ConfigView&, Index context);
 
 // Schemes other than rotary: what acts at the input and in the score (not_rotary.cpp).
 void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
+// A layer's query temperature and its fields (layers.cpp).
+void give_temperature(const ConfigView&, const QueryTemperature&, const Value& beta, Value period,
+                      LayerSpec&);
 // What stands at the input (input_side.cpp), where `kind` has a scheme here: learned, sinusoidal
 // ...
 void read_input(const ConfigView&, const std::string& kind, PartLayers&);

@@ -46,6 +46,24 @@ void note_no_rotary(const ConfigView& view, const std::string& input, const std:
              : "no Transformer and no position encoding: order comes from " + rules.no_transformer);
 }
 
+// Inkling: q of layers that see every token grows with the logarithm, as their bias does; the score
+// side has checked the two keys.
+void log_floor(const ConfigView& view, LayerSpec& layer) {
+  const std::string& rule = view.rules().temperature;
+  if (!rule.starts_with("log_floor") || layer.attention.kind != AttentionKind::full) return;
+  const auto floor = view.value_or_none("log_scaling_n_floor"),
+             alpha = view.value_or_none("log_scaling_alpha");
+  const auto length = floor ? whole_number(floor->value) : std::nullopt;
+  if (!length || !alpha || !alpha->value.is_number() || layer.encodings.empty()) return;
+  const bool by_order = rule == "log_floor_by_order";
+  give_temperature(view,
+                   {.form = TemperatureForm::log_floor,
+                    .beta = alpha->value.as_number(),
+                    .period = *length,
+                    .by = by_order ? TemperatureIndex::order : TemperatureIndex::position},
+                   *alpha, *floor, layer);
+}
+
 }  // namespace
 
 void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
@@ -64,6 +82,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     layer.attention = plan.attention;
     layer.fields = std::move(plan.fields);
     if (layer.attention.attends()) side.give(layer);
+    log_floor(view, layer);
     layer.fields.push_back(field_of("scheme", view.of_class(Json(layer.scheme))));
     complete_fields(layer);
     types.push_back(plan.type);

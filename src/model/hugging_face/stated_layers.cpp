@@ -60,7 +60,14 @@ Count summed(const ConfigView& view, const LayerCountRules& rule) {
                              {"state {}", rule.sum});
     sum += n.as_integer();
   }
-  return counted(sum, "the sum of " + v->where);
+  const auto stages = static_cast<Index>(v->value.as_array().size());
+  if (rule.shrinking && stages > *rule.shrinking + 1)
+    return view.wrong_type({"{} must have at most {} stages: {class} knows no more, got {}",
+                            rule.sum, *rule.shrinking + 1, stages},
+                           *v);
+  const Index more = std::min(rule.shrinking.value_or(0), stages);
+  return counted(sum + more, "the sum of " + v->where +
+                                 (more > 0 ? " and a layer more of all stages but the last" : ""));
 }
 
 // Stacks that the file counts one by one.

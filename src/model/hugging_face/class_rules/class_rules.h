@@ -38,7 +38,8 @@ struct ClassRules {
        heads_fill = false, typed = false, other_layer_types = false, indexed_full = false,
        bidirectional = false, key_cache_unknown = false, vision_windows = false,
        input_padding = false, input_any_padding = false, input_mask = false,
-       input_over_root = false, input_slots = false, input_square = false, input_x_first = false;
+       softcap_after_terms = false, input_over_root = false, input_slots = false,
+       input_square = false, input_x_first = false;
   std::optional<MropeRules> mrope;
   std::optional<RotaryIf> rotary_if;
   std::optional<RopeRules> rope;
@@ -49,6 +50,7 @@ struct ClassRules {
   std::optional<QkNormRules> qk_norm;
   std::optional<ScoreRules> score, score_also;
   std::optional<ScaleRules> scale;
+  std::optional<ChannelScaleRules> query_scale;
   std::optional<SinkRules> sinks;
   std::optional<InputAlso> input_also;
   std::optional<std::string> input_text;
@@ -90,7 +92,8 @@ struct ClassRules {
     v("unrotates_output", s.unrotates_output, "the output of attention rotates back");
     v("mrope", s.mrope, "rotary of several axes");
     v("logit_factor", s.logit_factor, "mscale_all_dim multiplies the logits");
-    v("temperature", s.temperature, "query temperature: llama4, ministral, log_n");
+    v("temperature", s.temperature,
+      "query temperature: llama4, ministral, log_n, log_floor_by_order, log_floor_by_position");
     v("rotary_if", s.rotary_if, "rotary only where a key has a value");
     v("rotary_on", s.rotary_on,
       "layers with rotary: sliding, sliding_or_no_window, no_rope_layers");
@@ -144,7 +147,9 @@ struct ClassRules {
     v("score", s.score, "the definition of what acts in the score");
     v("score_also", s.score_also, "a second one, of the same scheme");
     v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");
+    v("query_scale", s.query_scale, "what multiplies the channels of q, learned");
     v("softcap", s.softcap, "key of the soft cap of the scores");
+    v("softcap_after_terms", s.softcap_after_terms, "it caps q.k with the score terms");
     v("sinks", s.sinks, "a learned score a head beside those of the keys");
     v("bias_scaled", s.bias_scaled, "the bias of the score is divided by sqrt(head_dim), with q.k");
     v("score_note", s.score_note, "what of the score is not described");

@@ -156,7 +156,8 @@ struct LayerRules {
   static void describe(auto& s, auto&& v) {
     v("rule", s.rule,
       "every, windows_from, windows_until, no_rope_layers, period, listed, letters, coded, blocks, "
-      "cycle, repeated, all, or a class of its own (flint, lfm3, deepseek_v4, dots3, zamba, "
+      "cycle, repeated, all, or a class of its own (flint, lfm3, deepseek_v4, dots3, inkling, "
+      "zamba, "
       "zamba2, sliding_if_window)");
     v("key", s.key, "the key of the file that the form reads");
     v("n", s.n, "every n-th layer is `hit` (every)");
@@ -185,10 +186,14 @@ struct LayerCountRules {
   std::string sum, key;
   std::vector<std::string> keys;
   bool cycles = false;
+  std::optional<Index> shrinking;
   Json held;
   static void describe(auto& s, auto&& v) {
     v("fixed", s.fixed, "always as many");
     v("sum", s.sum, "a list whose sum counts");
+    v("shrinking", s.shrinking,
+      "so many of the first stages end with one more layer, whose queries are every second row and "
+      "column (LeViT)");
     v("keys", s.keys, "stacks that are counted one by one");
     v("key", s.key, "counts two layers each (LongCat-Flash)");
     v("cycles", s.cycles, "H_cycles (L_cycles + 1) runs of the stack (HRM)");
@@ -198,7 +203,7 @@ struct LayerCountRules {
 
 // Where the window of sliding layers comes from.
 struct WindowRules {
-  std::string key, on, switch_key, first, listed, set_by;
+  std::string key, on, switch_key, first, listed, set_by, later;
   std::optional<Index> divide, every_second;
   bool both = false, halves = false;
   static void describe(auto& s, auto&& v) {
@@ -209,6 +214,7 @@ struct WindowRules {
     v("listed", s.listed,
       "a list of windows, one a layer, of which the first above 0 counts (UltraBERT)");
     v("set_by", s.set_by, "keys to each side, over the key (ModernBERT)");
+    v("later", s.later, "key of how many keys after the query are seen (Gemma 3n's audio)");
     v("divide", s.divide, "the window is divided by it");
     v("both", s.both, "keys to both sides");
     v("halves", s.halves, "a window of n is (n + 1) // 2 - 1 keys before and n // 2 after");

@@ -18,12 +18,13 @@ struct ScoreRules {
     v("rule", s.rule,
       "a function that sets further fields: direction, window, window_of_patches, same_image, "
       "halved_image, size_of_patches, windows_but_global, windows_of_blocks, boxes, deberta, "
-      "deberta_v1, udop, xlnet, funnel, layoutlm, clipped_below");
+      "deberta_v1, udop, xlnet, funnel, layoutlm, clipped_below, inkling, inkling2, levit");
     v("text", s.text, "fields of its scheme that the class has");
     v("keys", s.keys, "fields of its scheme, each by its key");
     v("unread", s.unread, "keys that the class holds and does not obey, and the fields that count");
     v("tensors", s.tensors,
-      "names of tensors by parameter; {layer}, {stage}, {block} and {stack} are filled in");
+      "names of tensors by parameter; {layer}, {stage}, {block}, {module} and {stack} are filled "
+      "in");
   }
 };
 
@@ -46,12 +47,23 @@ struct ScaleRules {
   }
 };
 
+// What multiplies the channels of q: factor / sqrt(head_dim) ln(1 + exp(tensor)).
+struct ChannelScaleRules {
+  std::string tensor;
+  Json factor;
+  static void describe(auto& s, auto&& v) {
+    v("tensor", s.tensor, "name of the tensor; {layer} is filled in");
+    v("factor", s.factor, "a number");
+  }
+};
+
 // A learned score beside those of the keys.
 struct SinkRules {
   std::string tensor;
-  bool sliding_only = false;
+  bool sliding_only = false, by_query = false;
   static void describe(auto& s, auto&& v) {
     v("tensor", s.tensor, "name of the tensor; {layer} is filled in");
+    v("by_query", s.by_query, "the tensor makes it of the hidden state, for each query and head");
     v("sliding_only", s.sliding_only, "only layers with a window");
   }
 };
@@ -60,10 +72,12 @@ struct SinkRules {
 struct QkNormRules {
   std::string norm, over, weights, eps, switch_key, over_key, note;
   NameMap over_of;
+  std::string threshold;
   Json eps_default;
   bool after = false, rotated_only = false, keys_only = false, plus_one = false;
   static void describe(auto& s, auto&& v) {
-    v("norm", s.norm, "rms, layer_norm, l2");
+    v("norm", s.norm, "rms, layer_norm, l2, l2_clip");
+    v("threshold", s.threshold, "key of the largest norm (l2_clip)");
     v("over", s.over, "head: each head; all_heads: all heads at once; rotated: its rotated part");
     v("over_key", s.over_key, "the key that says over what");
     v("over_of", s.over_of, "over what for each of its values");

@@ -14,9 +14,7 @@ namespace {
 
 constexpr Index kMost = 1'000'000'000;
 
-struct Layer {
-  Index stage = 0, index = 0;
-};
+using Layer = const ScorePlace&;
 
 // T5: encoders split their buckets between past and future.
 bool direction(const ConfigView& view, Layer, EncodingBuilder& made) {
@@ -172,11 +170,11 @@ bool size_of_window(const ConfigView& view, bool windowed, EncodingBuilder& made
   return set_size(view, {{n->value, n->value}}, "window_size", made);
 }
 bool windows_but_global(const ConfigView& view, Layer l, EncodingBuilder& made) {
-  const auto global = listed(view, "global_attn_indexes", l.index);
+  const auto global = listed(view, "global_attn_indexes", l.layer);
   return global && size_of_window(view, !*global, made);
 }
 bool windows_of_blocks(const ConfigView& view, Layer l, EncodingBuilder& made) {
-  const auto windowed = listed(view, "window_block_indices", l.index);
+  const auto windowed = listed(view, "window_block_indices", l.layer);
   return windowed && size_of_window(view, *windowed, made);
 }
 
@@ -308,16 +306,19 @@ constexpr std::pair<std::string_view, Rule> kRules[] = {{"direction", direction}
                                                         {"xlnet", xlnet},
                                                         {"funnel", funnel},
                                                         {"layoutlm", layoutlm},
-                                                        {"clipped_below", clipped_below}};
+                                                        {"clipped_below", clipped_below},
+                                                        {"inkling", inkling_fields},
+                                                        {"inkling2", inkling2_fields},
+                                                        {"levit", levit_fields}};
 
 }  // namespace
 
-bool score_fields(const ConfigView& view, const std::string& rule, Index stage, Index layer,
+bool score_fields(const ConfigView& view, const std::string& rule, const ScorePlace& place,
                   EncodingBuilder& made) {
   if (rule.empty()) return true;
   const auto* it = std::ranges::find_if(kRules, [&](const auto& r) { return r.first == rule; });
   if (it == std::end(kRules)) refuse("read", "no rule of the score has the name", rule);
-  return it->second(view, {stage, layer}, made);
+  return it->second(view, place, made);
 }
 
 }  // namespace posenc::v0::hf

@@ -117,6 +117,10 @@ QkNorm norm_of(const ConfigView& view, const QkNormRules& rule) {
   if (rule.eps_default.is_number()) out.eps = rule.eps_default.as_number();
   if (const auto v = rule.eps.empty() ? std::nullopt : view.stated_value(rule.eps))
     out.eps = number_of(v->value);
+  if (const auto v = rule.threshold.empty() ? std::nullopt : view.value_or_none(rule.threshold)) {
+    out.threshold = number_of(v->value).value_or(0);
+    if (!(out.threshold > 0)) (void)view.must_be(rule.threshold, "a positive number", *v);
+  }
   return out;
 }
 
@@ -140,11 +144,17 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
     }
     if (cap) {
       layer.softcap = cap->value.as_number();
+      layer.softcap_after_terms = rules.softcap_after_terms;
       layer.fields.push_back(field_of("softcap", *cap));
     }
     if (rules.sinks &&
         (!rules.sinks->sliding_only || layer.attention.kind == AttentionKind::sliding))
-      fill(layer.sinks = rules.sinks->tensor, "{layer}", std::to_string(layer.index));
+      fill((rules.sinks->by_query ? layer.query_sinks : layer.sinks) = rules.sinks->tensor,
+           "{layer}", std::to_string(layer.index));
+    if (rules.query_scale) {
+      layer.query_scale = {rules.query_scale->tensor, number_or(rules.query_scale->factor, 1)};
+      fill(layer.query_scale->tensor, "{layer}", std::to_string(layer.index));
+    }
   }
 }
 

@@ -113,21 +113,28 @@ ScoreSide::ScoreSide(const ConfigView& view, const std::string& given)
   auto list = view.stated(rules.layer_count->sum);
   if (!list) list = view.of_class(rules.layer_count->held);
   if (!list->value.is_array()) return;  // a finding of layer_count
+  const auto shrinking = static_cast<std::size_t>(rules.layer_count->shrinking.value_or(0));
   for (const Json& n : list->value.as_array())
-    stages_.push_back(n.is_integer() ? n.as_integer() : 0);
+    stages_.push_back((n.is_integer() ? n.as_integer() : 0) + (stages_.size() < shrinking ? 1 : 0));
 }
 
-ScoreSide::Place ScoreSide::place_of(Index layer) const {
-  Place out{0, layer};
+ScorePlace ScoreSide::place_of(Index layer) const {
+  ScorePlace out{.block = layer, .layer = layer};
+  const std::optional<LayerCountRules>& count = view_.rules().layer_count;
   for (const Index n : stages_) {
-    if (out.block < n) break;
+    if (out.block < n) {
+      out.shrinks = out.stage < count->shrinking.value_or(0) && out.block == n - 1;
+      break;
+    }
     out.block -= n, ++out.stage;
   }
   return out;
 }
 
 std::string ScoreSide::tensor_name(std::string pattern, Index layer) const {
-  const Place at = place_of(layer);
+  const ScorePlace at = place_of(layer);
+  if (pattern.find("{module}") != std::string::npos)
+    fill(pattern, "{module}", levit_module(view_, at));
   fill(pattern, "{layer}", std::to_string(layer));
   fill(pattern, "{stage}", std::to_string(at.stage));
   fill(pattern, "{block}", std::to_string(at.block));
@@ -166,7 +173,9 @@ bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
     else if (view_.value_or_none(key))
       return false;  // a finding
   }
-  if (!score_fields(view_, rule.rule, place_of(layer.index).stage, layer.index, made)) return false;
+  ScorePlace place = place_of(layer.index);
+  place.sliding = layer.attention.kind == AttentionKind::sliding;
+  if (!score_fields(view_, rule.rule, place, made)) return false;
   if (view_.rules().bias_scaled && scheme_ != "layoutlm") scale_bias(view_, made);
   note_unread(rule, made);
   LayerEncoding out;
@@ -176,6 +185,10 @@ bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
   add_tensors(out, rule, layer.index);
   layer.encodings.push_back(std::move(out));
   layer.fields.insert(layer.fields.end(), made.fields().begin(), made.fields().end());
+  if (place.shrinks) {
+    layer.query_step = 2;
+    layer.fields.push_back(field_of("query_step", view_.of_class(Json(layer.query_step))));
+  }
   return true;
 }
 

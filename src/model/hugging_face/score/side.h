@@ -12,6 +12,13 @@
 
 namespace posenc::inline v0::hf {
 
+// A layer among the stages of an image model, and what kind it is.
+struct ScorePlace {
+  Index stage = 0, block = 0, layer = 0;
+  bool shrinks = false;  // the last of its stage, whose queries are fewer
+  bool sliding = false;  // it has a window
+};
+
 class ScoreSide {
  public:
   // given: the scheme that the class's rules name.
@@ -22,10 +29,7 @@ class ScoreSide {
   void give(LayerSpec&);
 
  private:
-  struct Place {  // of a layer among the stages of an image model
-    Index stage = 0, block = 0;
-  };
-  Place place_of(Index layer) const;
+  ScorePlace place_of(Index layer) const;
   std::string tensor_name(std::string pattern, Index layer) const;
   void add_tensors(LayerEncoding&, const ScoreRules&, Index layer) const;
   void note_unread(const ScoreRules&, const EncodingBuilder&) const;
@@ -37,8 +41,13 @@ class ScoreSide {
 };
 
 // Fields that no one key holds, by the name of a rule (fields.cpp): false after a finding.
-bool score_fields(const ConfigView&, const std::string& rule, Index stage, Index layer,
-                  EncodingBuilder&);
+bool score_fields(const ConfigView&, const std::string& rule, const ScorePlace&, EncodingBuilder&);
+// Rules of by_stage_and_type.cpp.
+bool inkling_fields(const ConfigView&, const ScorePlace&, EncodingBuilder&);
+bool inkling2_fields(const ConfigView&, const ScorePlace&, EncodingBuilder&);
+bool levit_fields(const ConfigView&, const ScorePlace&, EncodingBuilder&);
+// {module} of a tensor's name.
+std::string levit_module(const ConfigView&, const ScorePlace&);
 // Each {layer} or the like of a pattern.
 void fill(std::string& pattern, std::string_view name, const std::string& value);
 // Whether a list, or names joined by |, under the key has the word.
