@@ -38,8 +38,10 @@ Array distance_bias(const ScoreEncodings& e, const SubjectOptions& o, const std:
     if (const Encoding parsed = parse_encoding(text); std::holds_alternative<Alibi>(parsed.scheme))
       if (std::get<Alibi>(parsed.scheme).precision != AlibiPrecision::exact)
         throw InputError(fmt::format(
-            "\"{}\" goes by the positions of keys, not by distance: give positions of queries and "
-            "keys to posenc bias",
+            "\"{}\" is not by distance: it is rounded at the position of each key. Give posenc "
+            "bias "
+            "the positions of queries and keys, or take the SCHEME without precision for the exact "
+            "bias",
             text));
   const std::int32_t axes = distances.owned.axes;
   const PositionList key{

@@ -10,6 +10,7 @@
 #include "plot/rasterise.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
+#include "posenc/registry.h"
 
 namespace posenc::python {
 namespace {
@@ -29,6 +30,7 @@ class BiasCall {
     plan_.emplace(views, AttentionSizes{.heads = heads, .head_dim = head_dim});
     require_parameters();
     if (by_distance) {
+      require_distances(texts);
       if (!key_positions.is_none())
         refuse_field(kBias, "key_positions", "key_positions must not be given with by_distance");
       const std::int32_t axes = query_.value().axes;
@@ -102,6 +104,19 @@ class BiasCall {
       refuse_field(kBias, "parameters",
                    "parameters must hold what the encodings learn: " + names +
                        "; start=SEED draws it as before training");
+  }
+  static void require_distances(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const Encoding parsed = parse_encoding(text);
+      const Alibi* alibi = std::get_if<Alibi>(&parsed.scheme);
+      if (alibi != nullptr && alibi->precision != AlibiPrecision::exact)
+        refuse_field(
+            kBias, "by_distance",
+            "by_distance must not be true of a bias that is rounded at the position of each "
+            "key: give the positions of queries and keys, or leave precision out for the "
+            "exact bias",
+            text);
+    }
   }
   static std::vector<NamedArray> named(const NamedBorrowed& from) {
     std::vector<NamedArray> list;

@@ -79,6 +79,7 @@ def test_what_no_bias_says():
             (lambda: posenc.bias(T5, heads=2, positions=range(3), start=1, parameters={}), "start draws what parameters holds"),
             (lambda: posenc.bias("alibi", heads=2, positions=range(3), layer=1), r"\[bias\] layer goes with a model"),
             (lambda: posenc.bias("alibi", heads=2, positions=range(3), key_positions=[0], by_distance=True), "key_positions must not"),
+            (lambda: posenc.bias("alibi precision=falcon_bfloat16", heads=2, positions=range(3), by_distance=True), "rounded at the position of each"),
             (lambda: posenc.bias_gradient("alibi", numpy.zeros((2, 3)), heads=2, positions=range(3)), "d_bias must have the shape")]:
         with pytest.raises(ValueError, match=says):
             call()

@@ -305,6 +305,14 @@ class Bias(Case):
         table = stored(SUITE / "models" / "t5" / "model.safetensors",
                        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
         self.assertEqual((shape, values[2]), ((3, 2, 2), table[3]))  # head 0, a key one token back
+        # Falcon's, rounded to bfloat16 at the position of each key: build_alibi_tensor of transformers 5.23 for 71 heads,
+        # by sqrt(head_dim). A model in float32 and one in bfloat16 have the same.
+        falcon = self.folder / "falcon.json"
+        falcon.write_text('{"model_type": "falcon", "alibi": true}')
+        shape, values = self.bias(falcon, "--heads", "71", "--positions", "300", "--key-positions", "[3,256,257,258]")
+        self.assertEqual((shape, values[:4], values[4 * 35 + 2]), ((71, 1, 4), (2.75 / 8, 235 / 8, 235 / 8, 237 / 8), 11.3125 / 8))
+        self.error("bias", falcon, "--heads", "71", "--positions", "0:2", "--by-distance", "-o", self.folder / "b.npy", code=3,
+                   says=["precision=falcon_bfloat16", "not by distance", "SCHEME without precision"])
         shape, values = self.bias("sandwich width=2", "--heads", "1", "--positions=-1:2", "--by-distance")
         self.assertEqual(shape, (1, 3))
         for got, d in zip(values, (-1, 0, 1)):

@@ -147,7 +147,8 @@ TEST(InputEncodings, BoxesAndConvolutions) {
 TEST(InputEncodings, AlibiOfFalconAndMpt) {
   const ModelSpec falcon = read(
       R"({"model_type":"falcon","alibi":true,"hidden_size":2048,"num_attention_heads":32,"num_hidden_layers":1})");
-  EXPECT_EQ(to_text(falcon.layers.at(0).encodings.at(0).value), "alibi bias_scale=0.125");
+  EXPECT_EQ(to_text(falcon.layers.at(0).encodings.at(0).value),
+            "alibi bias_scale=0.125 precision=falcon_bfloat16");
   EXPECT_TRUE(
       read(R"({"model_type":"falcon","alibi":null,"num_hidden_layers":1})").layers.at(0).rotary);
   const ModelSpec mpt =

@@ -199,7 +199,8 @@ void ScoreSide::give(LayerSpec& layer) {
   // The bias of the order alone, where LayoutLM leaves out that of boxes.
   const bool only_order = given_ == "layoutlm" && scheme_ == "t5";
   static const std::optional<ScoreRules> plain = ScoreRules{};  // ALiBi learns nothing
-  const auto& rule = only_order ? rules.score_also : scheme_ == "alibi" ? plain : rules.score;
+  const bool alibi = scheme_ == "alibi" && !rules.score;
+  const auto& rule = only_order ? rules.score_also : alibi ? plain : rules.score;
   if (!rule || !give(*rule, layer)) return;
   if (!only_order && rules.score_also && given_ != "layoutlm") (void)give(*rules.score_also, layer);
 }
