@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What encodings add to the score whatever q and k hold, and a bias of one's own by distance."""
+"""What encodings add to the score whatever q and k hold, and a bias of one's own by distance.
+
+posenc::bias(arrays, names, ...) -> Tensor               names: parameters.NAME, inputs.NAME, positions, key_positions
+posenc::bias_backward(d, wanted, arrays, ...) -> Tensor[]    the gradients that are wanted, in order
+"""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn, Sequence
 
 import torch
 
 from .. import _posenc
+from . import _checks
 from ._attention import _positions, _texts
-from ._host import check_tensors, in_transform
+from ._host import Library, check_tensors, in_transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,28 +21,102 @@ if TYPE_CHECKING:
     from .._encoding import Encoding, Scheme
     from .._types import EncodingLike, PositionsLike
 
-
-class _Bias(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, call: Any, names: Any, *arrays: Any) -> Any:
-        ctx.call, ctx.names = call, names
-        ctx.save_for_backward(*arrays)
-        return torch.from_numpy(_posenc.score_bias(*call(_groups(names, arrays))))
-
-    @staticmethod
-    def backward(ctx: Any, *d: Any) -> Any:
-        arrays = ctx.saved_tensors
-        encodings, *more = ctx.call(_groups(ctx.names, arrays))
-        found = _posenc.score_bias_gradient(encodings, d[0].detach(), *more)
-        of = [found[g].get(n) for g, n in ctx.names]
-        return None, None, *(None if f is None else torch.from_numpy(f).to(x.dtype) for f, x in zip(of, arrays))
+_LIBRARY = Library("posenc", "FRAGMENT")
+_DETAILS = "str[] names, str[] encodings, SymInt heads, SymInt head_dim, bool by_distance"
+_LIBRARY.define(f"bias(Tensor[] arrays, {_DETAILS}) -> Tensor")
+_LIBRARY.define(f"bias_backward(Tensor d, bool[] wanted, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
+_PLACES = ("positions", "key_positions")
 
 
-def _groups(names: Any, arrays: Any) -> dict[str, dict[str, Any]]:
-    groups: dict[str, dict[str, Any]] = {"parameters": {}, "inputs": {}}
-    for (group, name), x in zip(names, arrays):
-        groups[group][name] = x.detach().float() if x.is_floating_point() and x.element_size() < 4 else x.detach()
-    return groups
+def _call(arrays: Sequence[Tensor], names: Sequence[str], heads: int, head_dim: int, by_distance: bool) -> tuple[Any, ...]:
+    """What the binding takes after the encodings."""
+    groups: dict[str, Any] = {"parameters": {}, "inputs": {}, "positions": None, "key_positions": None}
+    for name, x in zip(names, arrays):
+        x = x.detach().resolve_neg()
+        x = x.float() if x.is_floating_point() and x.element_size() < 4 else x
+        group, _, key = name.partition(".")
+        if key:
+            groups[group][key] = x
+        else:
+            groups[name] = x
+    return heads, head_dim, groups["positions"], groups["key_positions"], groups["parameters"], groups["inputs"], by_distance
+
+
+def _check(who: str, arrays: Sequence[Tensor], names: Sequence[str]) -> None:
+    _checks.names(who, "arrays", names, arrays)
+    _checks.one_device(who, dict(zip(names, arrays)))
+    for name, x in zip(names, arrays):
+        group, _, key = name.partition(".")
+        if (group not in ("parameters", "inputs")) if key else (name not in _PLACES):
+            _checks.refuse(who, "names must be positions, key_positions, or a name after parameters. or inputs.", name)
+        if not key:
+            _checks.elements(who, name, x, _checks.PLACES)
+    if "positions" not in names:
+        _checks.refuse(who, "positions must be given", "none")
+
+
+def _shape(arrays: Sequence[Tensor], names: Sequence[str], heads: Any, by_distance: bool) -> list[Any]:
+    places = {n: x.shape[-1] if x.dim() else 1 for n, x in zip(names, arrays) if n in _PLACES}
+    queries = places["positions"]
+    return [heads, queries] if by_distance else [heads, queries, places.get("key_positions", queries)]
+
+
+def _forward(arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], *details: Any) -> Tensor:
+    _check("torch bias", arrays, names)
+    return torch.from_numpy(_posenc.score_bias(encodings, *_call(arrays, names, *details)))
+
+
+def _backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
+              *details: Any) -> list[Tensor]:
+    who = "torch bias_backward"
+    _check(who, arrays, names)
+    _checks.names(who, "wanted", names, wanted)
+    found = _posenc.score_bias_gradient(encodings, d.detach().resolve_neg(), *_call(arrays, names, *details))
+    gradients = []
+    for name, x, w in zip(names, arrays, wanted):
+        if w:
+            group, _, key = name.partition(".")
+            gradients.append(torch.from_numpy(found[group][key]).to(x.dtype))
+    return gradients
+
+
+def _fake(arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], heads: Any, head_dim: Any, by_distance: bool) -> Tensor:
+    _check("torch bias", arrays, names)
+    return arrays[0].new_empty(_shape(arrays, names, heads, by_distance), dtype=torch.float64)
+
+
+def _fake_backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
+    _check("torch bias_backward", arrays, names)
+    return [x.new_empty(x.shape) for x, w in zip(arrays, wanted) if w]
+
+
+_LIBRARY.impl("bias", _forward, "CPU")
+_LIBRARY.impl("bias_backward", _backward, "CPU")
+torch.library.register_fake("posenc::bias", _fake, lib=_LIBRARY)
+torch.library.register_fake("posenc::bias_backward", _fake_backward, lib=_LIBRARY)
+_operator_backward = torch.ops.posenc.bias_backward.default
+
+
+def _refuse_twice(*_: Any) -> NoReturn:
+    raise RuntimeError("[torch bias] has no second derivative: its gradients must not be differentiated")
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    arrays, *ctx.details = inputs
+    ctx.save_for_backward(*arrays)
+
+
+def _gradient(ctx: Any, d: Tensor) -> tuple[Any, ...]:
+    arrays, listed = ctx.saved_tensors, ctx.needs_input_grad[0]
+    needed = list(listed) if isinstance(listed, (list, tuple)) else [listed] * len(arrays)
+    wanted = [w and x.is_floating_point() and n not in _PLACES for w, x, n in zip(needed, arrays, ctx.details[0])]
+    found = iter(_operator_backward(d, wanted, arrays, *ctx.details))
+    # An empty list among the others counts as one of tensors.
+    return [next(found) if w else None for w in wanted], *([] if x == [] else None for x in ctx.details)
+
+
+torch.library.register_autograd("posenc::bias", _gradient, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("posenc::bias_backward", _refuse_twice, lib=_LIBRARY)
 
 
 def bias(encodings: EncodingLike | Iterable[EncodingLike], *, heads: int, positions: PositionsLike,
@@ -45,7 +124,8 @@ def bias(encodings: EncodingLike | Iterable[EncodingLike], *, heads: int, positi
          inputs: Mapping[str, Tensor] | None = None, by_distance: bool = False) -> Tensor:
     """`posenc.bias` of tensors, float64 [heads, queries, keys] or [heads, distances], with gradients to parameters and inputs.
 
-    The arrays of all pairs take n x n numbers: `attend` adds the same without them.
+    The arrays of all pairs take n x n numbers: `attend` adds the same without them. A compiled or exported graph has it
+    as the operator `posenc::bias`.
 
     >>> import torch, posenc, posenc.torch
     >>> table = torch.zeros(32, 4, requires_grad=True)
@@ -53,16 +133,13 @@ def bias(encodings: EncodingLike | Iterable[EncodingLike], *, heads: int, positi
     >>> table.grad[0].tolist()                                    # six pairs at distance 0, fifteen of later keys
     [21.0, 21.0, 21.0, 21.0]
     """
-    given = {("parameters", n): x for n, x in (parameters or {}).items()} | {("inputs", n): x for n, x in (inputs or {}).items()}
-    check_tensors("torch bias", {f"{g}.{n}": x for (g, n), x in given.items()})
+    given = {f"parameters.{n}": x for n, x in (parameters or {}).items()} | {f"inputs.{n}": x for n, x in (inputs or {}).items()}
+    places = {"positions": _positions(positions), "key_positions": _positions(key_positions)}
+    given |= {n: x for n, x in places.items() if x is not None}
+    check_tensors("torch bias", given)
     if in_transform():
         raise RuntimeError("[torch bias] does not run inside torch.func")
-    texts, at, keys = _texts(encodings), _positions(positions), _positions(key_positions)
-
-    def call(groups: dict[str, dict[str, Any]]) -> tuple[Any, ...]:
-        return texts, heads, head_dim, at, keys, groups["parameters"], groups["inputs"], by_distance
-
-    made: Tensor = _Bias.apply(call, list(given), *given.values())
+    made: Tensor = torch.ops.posenc.bias(list(given.values()), list(given), _texts(encodings), heads, head_dim, by_distance)
     return made
 
 

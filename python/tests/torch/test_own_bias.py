@@ -87,6 +87,35 @@ def test_a_bias_with_its_gradient(by_distance):
     assert torch.equal(call(table.detach().bfloat16()), call(table.detach().bfloat16().double()))
 
 
+@pytest.mark.parametrize("by_distance", [False, True])
+def test_a_bias_is_one_operator_of_a_compiled_graph(by_distance):
+    table = torch.randn(8, 2, requires_grad=True)
+    t5 = posenc.T5(bidirectional=True, num_buckets=8, max_distance=16)
+
+    def f(x, at):
+        keys = None if by_distance else torch.arange(9)
+        return posenc.torch.bias(t5, heads=2, positions=at, key_positions=keys, parameters={"table": x * 2}, by_distance=by_distance) + 1
+
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    for n in (5, 7):
+        at = torch.arange(n)
+        want, got = f(table, at), compiled(table, at)
+        assert got.equal(want) and got.dtype == torch.float64
+        a, b = (torch.autograd.grad(x.square().sum(), table)[0] for x in (got, want))
+        assert a.equal(b) and a.abs().sum() > 0
+    names, arrays = ["parameters.table", "positions"], [table.detach(), torch.arange(5)]
+    torch.library.opcheck(torch.ops.posenc.bias.default, ([table, torch.arange(5)], names, [t5._text], 2, 64, by_distance))
+    with pytest.raises(ValueError, match=r"\[torch bias\] names must be positions, key_positions, or a name after"):
+        torch.ops.posenc.bias(arrays, ["table", "positions"], [t5._text], 2, 64, by_distance)
+    with pytest.raises(ValueError, match=r"\[torch bias\] positions must be given"):
+        torch.ops.posenc.bias(arrays[:1], names[:1], [t5._text], 2, 64, by_distance)
+    with pytest.raises(ValueError, match="positions must be on the device of parameters.table, meta"):
+        torch.ops.posenc.bias([arrays[0].to("meta"), arrays[1]], names, [t5._text], 2, 64, by_distance)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        d, = torch.autograd.grad(f(table, arrays[1]).square().sum(), table, create_graph=True)
+        d.sum().backward()
+
+
 def test_tensors_that_require_a_gradient_are_refused_by_numpy_s_functions():
     x = torch.ones(4, 1, 8, requires_grad=True)
     rope = posenc.Rope(head_dim=8, pairing="half_split")
