@@ -12,6 +12,7 @@ import torch
 
 from .._model import Finding
 from . import _fresh, _rotary_check
+from ._attention import _class_of
 from ._compare import judged, not_finite, without_expected
 
 _POSITIONS = re.compile(r"pos|freq|rot|sin|cos|alibi|relative|coords|distance|bucket|angle|theta|slope|decay|rope|embed_positions|^pe$", re.I)
@@ -53,10 +54,6 @@ def _is_unread(module: Any, name: str) -> bool:
         return not any(k == "longrope" or "dynamic" in str(k) for k in kinds)
     made, read = _names(_class_of(module))
     return name in made and name not in read
-
-
-def _class_of(module: Any) -> Any:
-    return type(module)
 
 
 def _rotary(model: torch.nn.Module, found: list[Finding]) -> set[str]:
