@@ -60,17 +60,17 @@ std::string_view next_token(std::string_view& rest) {
   return token;
 }
 
-// Levenshtein's distance.
+// Letters changed, left out or added, and neighbours exchanged (optimal string alignment).
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before, above(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t corner = row[0];
+    before = std::exchange(above, row);
     row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t change = corner + (a[i] != b[j]);
-      corner = row[j + 1];
-      row[j + 1] = std::min({change, row[j + 1] + 1, row[j] + 1});
+      row[j + 1] = std::min({above[j] + (a[i] != b[j]), above[j + 1] + 1, row[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
   return row.back();
@@ -220,7 +220,9 @@ std::string print(std::string_view name, const std::vector<FieldRef>& fields,
 namespace posenc::inline v0 {
 
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
-  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
+  // Half of a short word is another word: frob is not bros.
+  const std::size_t most = word.size() < 5 ? 1 : std::max<std::size_t>(2, word.size() / 3);
+  std::size_t best = most + 1;
   std::string_view nearest;
   for (const std::string_view k : known)
     if (const std::size_t d = grammar::distance(word, k); d < best && d < k.size())

@@ -124,6 +124,18 @@ TEST(Grammar, RefusalsNameWordRuleAndValue) {
         << bad;
 }
 
+// A short word differs in one letter or in two that changed places.
+TEST(Grammar, SuggestsNoOtherShortWord) {
+  constexpr std::string_view kKnown[] = {"bros", "yarn", "llama", "longrope"};
+  EXPECT_EQ(nearest_word("frob", kKnown), "");
+  EXPECT_EQ(nearest_word("brox", kKnown), "bros");
+  EXPECT_EQ(nearest_word("yran", kKnown), "yarn");
+  EXPECT_EQ(nearest_word("yar", kKnown), "yarn");
+  EXPECT_EQ(nearest_word("lamma", kKnown), "llama");
+  EXPECT_EQ(nearest_word("longropes", kKnown), "longrope");
+  EXPECT_EQ(nearest_word("logropse", kKnown), "longrope");
+}
+
 TEST(Grammar, IntegersMayBeWrittenAsPowers) {
   EXPECT_EQ(read("shade=dark integer=1e6").integer, 1000000);
   EXPECT_EQ(read("shade=dark integer=-5").integer, -5);
