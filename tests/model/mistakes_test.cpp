@@ -85,7 +85,7 @@ std::vector<Finding> added(const Json& mistake) {
 }
 
 TEST(Mistakes, EachHasItsFinding) {
-  constexpr int kMostSilent = 8;
+  constexpr int kMostSilent = 7;
   int silent = 0, all = 0;
   for (const Json& mistake : list_of_mistakes().at("mistakes").as_array()) {
     const std::string who = mistake.at("base").as_string() + ": " + mistake.at("what").as_string();

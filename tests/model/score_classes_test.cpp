@@ -182,6 +182,29 @@ TEST(ScoreClasses, AudioOfGemma3n) {
   EXPECT_FALSE(whole.layers.at(0).softcap_after_terms);
 }
 
+// Gradients of the classes of transformers 5.23: of windows [8, 16], query 24 sees 20 to 28 and 16 to
+// 32. The decoder of LED has no window.
+TEST(ScoreClasses, WindowsOfLongformerAndLed) {
+  const ModelSpec m = class_model(
+      R"({"model_type": "longformer", "num_hidden_layers": 2, "attention_window": [8, 16]})");
+  EXPECT_EQ(class_error(m), "");
+  EXPECT_EQ(m.layers[0].attention.kind, AttentionKind::sliding);
+  EXPECT_EQ(m.layers[0].attention.left, 4);
+  EXPECT_EQ(m.layers[0].attention.right, 4);
+  EXPECT_EQ(m.layers[1].attention.right, 8);
+  EXPECT_EQ(m.layers[1].field("window")->where, "config.json#/attention_window/1 // 2");
+  EXPECT_EQ(class_model(R"({"model_type": "longformer"})").layers[11].attention.left, 256);
+  EXPECT_THAT(
+      class_error(class_model(R"({"model_type": "longformer", "attention_window": 7})")),
+      HasSubstr("attention_window must be a positive even number, or one for each layer, got 7"));
+  const ModelSpec led = class_model(R"({"model_type": "led", "attention_window": 64})");
+  EXPECT_EQ(class_error(led), "");
+  EXPECT_EQ(led.towers.at(0).name, "encoder");
+  EXPECT_EQ(led.towers.at(0).layers.at(3).attention.left, 32);
+  EXPECT_EQ(led.layers.at(3).attention.left, std::nullopt);
+  EXPECT_EQ(led.layers.at(3).attention.right, 0);
+}
+
 // The grid of the call is a person's to say: the tables stay those of the image.
 TEST(ScoreClasses, GridOfTheCall) {
   const char* vitdet = R"({"model_type": "vitdet", "image_size": 16, "patch_size": 4,

@@ -25,6 +25,7 @@ bool slides(const std::string& type) {
 struct Window {
   std::optional<Sourced<Index>> size;   // as the mask counts: the query's own included
   std::optional<Sourced<Index>> after;  // keys after the query, where a key counts them
+  std::vector<Sourced<Index>> each;     // of each layer, where they differ
   bool both = false, on_all = false;
 
   // Keys before the query and after it; `later`: the layer sees those after it.
@@ -67,6 +68,24 @@ std::optional<Sourced<Index>> set_by(const ConfigView& view, const WindowRules& 
   return side;
 }
 
+// Longformer: an even number for all layers, or one for each; half of it is seen on either side.
+void by_layer(const ConfigView& view, const std::string& key, Window& w) {
+  const auto all = view.value_or_none(key);
+  if (!all) return;
+  const bool list = all->value.is_array();
+  const Json::Array& given = list ? all->value.as_array() : Json::Array{all->value};
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto n = whole_number(given[i]);
+    const std::string where = all->where + (list ? "/" + std::to_string(i) : "");
+    if (!n || *n < 2 || *n % 2 != 0)
+      return void(view.wrong_type(
+          {"{} must be a positive even number, or one for each layer, got {}", key, given[i]},
+          where, "state the windows of the model"));
+    w.each.push_back(counted(*n / 2, where + " // 2"));
+  }
+  if (!w.each.empty()) w.size = w.each.front();
+}
+
 Window window_of(const ConfigView& view) {
   Window w;
   const std::optional<WindowRules>& about = view.rules().window;
@@ -80,6 +99,10 @@ Window window_of(const ConfigView& view) {
     w.size->value += 1;
     w.size->where += " + 1";
     if (w.size->origin != Origin::user) w.size->origin = Origin::derived;
+    return w;
+  }
+  if (about->by_layer) {
+    by_layer(view, about->key, w);
     return w;
   }
   w.size = view.integer(about->key, 0, kUnbounded / 4);
@@ -283,7 +306,7 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     p.turns = turns(view.rules().rotary_on, p, w);
     std::optional<Sourced<Index>> window;
     if (attends(p.type) && w.size && (slides(p.type) || (w.on_all && p.type == "full_attention"))) {
-      window = own_window(view, own, i, slid).value_or(*w.size);
+      window = i < w.each.size() ? w.each[i] : own_window(view, own, i, slid).value_or(*w.size);
       ++slid;
     }
     if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);

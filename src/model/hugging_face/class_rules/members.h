@@ -205,7 +205,7 @@ struct LayerCountRules {
 struct WindowRules {
   std::string key, on, switch_key, first, listed, set_by, later;
   std::optional<Index> divide, every_second;
-  bool both = false, halves = false;
+  bool both = false, halves = false, by_layer = false;
   static void describe(auto& s, auto&& v) {
     v("key", s.key, "the key that holds it");
     v("on", s.on, "all: every layer slides");
@@ -217,6 +217,7 @@ struct WindowRules {
     v("later", s.later, "key of how many keys after the query are seen (Gemma 3n's audio)");
     v("divide", s.divide, "the window is divided by it");
     v("both", s.both, "keys to both sides");
+    v("by_layer", s.by_layer, "an even number, or a list of them, one a layer (Longformer)");
     v("halves", s.halves, "a window of n is (n + 1) // 2 - 1 keys before and n // 2 after");
     v("every_second", s.every_second, "window of every second sliding layer (NeoMME)");
   }
