@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as objects, equal to what the command line says of them; verbs; pictures."""
 import json
+import math
 import subprocess
 import sys
 
@@ -155,3 +156,25 @@ def test_wrong_files(source, tmp_path):
 def test_layers_that_differ_are_said(source):
     with pytest.warns(UserWarning, match="layer"):
         posenc.table(source / "examples/models/gemma-3-1b", what="inv_freq")
+
+
+def made_up(which, *shape):
+    return numpy.array([0.4 * math.sin(7.0 * i + 3 + which) for i in range(math.prod(shape))]).reshape(shape)
+
+
+@pytest.mark.parametrize("config, memory, want, tolerance", [
+    # NezhaSelfAttention, whose table is float32, and RelPartialLearnableMultiHeadAttn behind three memories, of transformers 4.40.2,
+    # the last release with both classes, run in double.
+    ({"model_type": "nezha", "hidden_size": 8, "num_attention_heads": 2, "max_relative_position": 3}, 0,
+     {(0, 0, 0): -1.4051283575594944, (0, 1, 3): 1.852646759099561, (2, 1, 1): 0.001476557639080972, (5, 0, 2): -0.6868542891385822}, 2e-8),
+    ({"model_type": "transfo-xl", "d_model": 8, "n_head": 2, "d_head": 4, "clamp_len": 4}, 3,
+     {(0, 0, 0): -0.07427088526421223, (0, 1, 3): 1.346735762346178, (2, 1, 1): -0.7585691174669562, (3, 1, 0): -0.9658027104744575}, 1e-15)])
+def test_classes_that_transformers_has_removed(tmp_path, config, memory, want, tolerance):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    layer = posenc.read_model(path).layers[0]
+    q, k, v = (4 * made_up(w, 7 if memory else 6, 2, 4) for w in (6, 7, 8))
+    learned = {"w_kr": made_up(3, 8, 8), "u": made_up(1, 2, 4), "v_bias": made_up(2, 2, 4)} if memory else None
+    out = posenc.attend(layer.encodings, q[memory:], k, v, parameters=learned, causal=layer.attention["right"] == 0).out
+    for at, value in want.items():
+        assert abs(out[at] - value) < tolerance, at
