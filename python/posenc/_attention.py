@@ -60,6 +60,10 @@ def attend(
     The arrays must not change before the last use of the result: its `backward` computes every gradient, its `scores`
     the parts of the score. Arrays of whole numbers may be lists. Where [b, ...] is said, one row serves all.
 
+    The encodings determine how q and k are prepared (a rotary encoding rotates them) and how scores are normalised:
+    `StickBreaking` replaces the softmax. So there are no arguments for either. Add biases to q and k and normalise them
+    before the call. For a norm after the rotation call `rotate`, then the norm, then `attend` without that encoding.
+
     Arguments:
         encodings: at most one rotary encoding, and any number that act in the score; None for content alone.
         q, k, v: [tokens, heads, channels], or four axes named by `order`. Heads of k and v divide those of q.

@@ -10,6 +10,8 @@ import pytest
 from posenc import _posenc
 
 # Where Python and its neighbours say a field in other words: {field: words}.
+# prepare and normalisation follow from the encodings: a rotary one rotates, `stick_breaking` replaces the softmax. The biases and norms
+# that a stage of `prepare` computes besides are elementwise on q and k, which the caller has as arrays before the call.
 PYTHON_WORDS = {
     "query_offset": "offset", "query_offsets": "offset", "window_left": "window", "window_right": "window", "terms": "encodings",
     "normalisation": "encodings", "prepare": "encodings",
