@@ -26,7 +26,7 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool =
     if any(n in m.__dict__ for m in model.modules() for n in (_MARK, SAVED, KEPT)):
         raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
     if force and not attention:
-        raise ValueError("[hf accelerate] force must come with attention=True: it is about attention alone")
+        raise ValueError("[hf accelerate] force requires attention=True, because it affects attention only")
     report = Report()
     replace_rotation(model, report)
     model.__dict__[_MARK] = True

@@ -122,11 +122,11 @@ def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: 
         return "attentions as output"
     others = [n for n, x in rest.items() if x is not None and x is not False and n not in _SILENT and n not in ("softcap", "s_aux", "output_attentions")]
     if others:
-        return f"the call says {others[0]}"
+        return f"the call has the argument {others[0]}"
     if q.device.type != "cpu" or not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
-        return "tensors that posenc does not take"
+        return "tensors that posenc does not support"
     if q.dim() != 4 or q.shape[0] != k.shape[0] or k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1]:
-        return "heads that posenc does not take"
+        return "heads that posenc does not support"
     return understood(_class_of(module), name)
 
 
@@ -185,7 +185,7 @@ def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any
               bias: Any, rest: dict[str, Any]) -> Any:
     function = getattr(module, "_posenc_original", None) or original_of(module, name)
     if function is None:
-        raise RuntimeError(f"[posenc.hf] {type(module).__name__} has no attention of the name {name} to go back to")
+        raise RuntimeError(f"[posenc.hf] {type(module).__name__} has no attention function named {name}, which the call needs")
     for n, x in (("is_causal", causal), ("position_bias", bias)):
         if x is not None:
             rest[n] = made(x)

@@ -146,7 +146,7 @@ def _bros_reason(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mas
     if why:
         return why
     if encoder_hidden_states is not None:
-        return "keys of another place"
+        return "keys at other positions than the queries"
     return "" if is_a(bbox_pos_emb, Boxes) else "boxes that are vectors already"
 
 

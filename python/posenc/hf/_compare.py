@@ -11,8 +11,8 @@ from ._fresh import Expected
 
 _CLOSE = 1e-6  # the float32 of another machine's pow
 _CLOSE_TABLE = 5e-4  # cosine and sine of float32 angles that two devices round differently
-_ON_META = "it lies on the meta device: nothing has filled it"
-_UNSET = "it is zero or not finite: a load through the meta device left it unset"
+_ON_META = "it is on the meta device and has no values"
+_UNSET = "it is zero or not finite, because loading through the meta device did not set it"
 _SIXTEEN = (torch.bfloat16, torch.float16)
 
 
@@ -60,7 +60,7 @@ def not_finite(place: str, x: Any, expected: Expected) -> Finding | None:
     have, want = _plain(x), _plain(expected.value)
     if bool(have.isfinite().all()) or not bool(want.isfinite().all()):
         return None
-    return Finding("error", "buffer_unset", "it is not finite: a load through the meta device left it unset", place, "load the weights")
+    return Finding("error", "buffer_unset", "it is not finite, because loading through the meta device did not set it", place, "load the weights")
 
 
 def without_expected(place: str, x: Any, why: str) -> Finding:
@@ -69,7 +69,7 @@ def without_expected(place: str, x: Any, why: str) -> Finding:
         return Finding("error", "buffer_missing", _ON_META, place, "load the weights")
     if x.is_floating_point() and x.numel() > 1 and (not bool(x.isfinite().all()) or not bool(x.any())):
         return Finding("error", "buffer_unset", _UNSET, place, "load the weights, or compute it again")
-    return Finding("note", "buffer_not_checked", f"it was not compared: {why}", place, "compare it with a model that is known to be right")
+    return Finding("note", "buffer_not_checked", f"it was not compared: {why}", place, "compare it with a model that is known to be correct")
 
 
 def judged(place: str, x: Any, expected: Expected) -> Finding | None:
@@ -90,9 +90,9 @@ def judged(place: str, x: Any, expected: Expected) -> Finding | None:
                        "build the model again after a change of its config")
     kind = _rounded(have, want)
     if kind:
-        how = "it is held in" if x.dtype in _SIXTEEN else "it was widened again after it had been rounded to"
+        how = "it is stored in" if x.dtype in _SIXTEEN else "it was converted back after rounding to"
         worst = float((have - want).abs().nan_to_num().max())
-        return Finding("error", f"{word}_cast", f"{how} {kind}: its numbers are up to {worst:.3g} wrong", place,
+        return Finding("error", f"{word}_cast", f"{how} {kind}, so its values are wrong by up to {worst:.3g}", place,
                        "load with dtype=..., or cast the model without its buffers")
     far = _far(have, want)
     wide = x.is_floating_point() and bool((want == 0).any())

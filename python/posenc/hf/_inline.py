@@ -132,7 +132,7 @@ def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> st
     if why:
         return why
     if mask is not None and not is_a(mask, Mask) and not is_a(mask, Turned):
-        return "a mask that is not by order"
+        return "a mask that does not follow the order of the tokens"
     return ""
 
 
@@ -209,7 +209,7 @@ def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_a
         return "dropout in training"
     given = relative_pos is not None and not is_a(relative_pos, Distances)
     if given or (query_states is not None and query_states.shape != hidden_states.shape):
-        return "relative positions or queries of another place"
+        return "relative positions, or queries at other positions than the keys"
     return ""
 
 
@@ -248,7 +248,7 @@ def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_
 def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                   query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> str:
     if query_states is not None:
-        return "queries of another place"
+        return "queries at other positions than the keys"
     return _deberta_reason(self, hidden_states, attention_mask, output_attentions, None,
                            None if is_a(relative_pos, Distances) else hidden_states)
 

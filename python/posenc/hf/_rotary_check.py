@@ -46,36 +46,36 @@ def _differ(a: Any, b: Any) -> float:
 def _judge(module: Any, prefix: str, kind: str, layer_type: str | None, buffer: Any) -> tuple[str, str, str, str] | None:
     """Severity, code, message and fix, where buffer and config do not agree."""
     if buffer.device.type == "meta":
-        return "error", "frequencies_missing", "the frequencies lie on the meta device: nothing has filled them", "load the weights"
+        return "error", "frequencies_missing", "the frequencies are on the meta device and have no values", "load the weights"
     want, _ = _of_config(module, kind, layer_type)
     have = buffer.detach().to("cpu").double()
     if buffer.dtype in (torch.bfloat16, torch.float16):
         worst = float((have - want).abs().max()) if have.shape == want.shape else float("inf")
         length = getattr(module.config, "max_position_embeddings", 0)
-        return ("error", "frequencies_cast", f"the frequencies are held in {str(buffer.dtype)[6:]}; at position {length} an angle is "
+        return ("error", "frequencies_cast", f"the frequencies are stored in {str(buffer.dtype)[6:]}; at position {length} an angle is "
                 f"{worst * length:.3g} rad wrong", "load with dtype=..., or cast the model without its buffers")
     if not bool(have.isfinite().all()) or bool((have == 0).all()):
-        return ("error", "frequencies_unset", "the frequencies are zero or not finite: a load through the meta device left them unset",
+        return ("error", "frequencies_unset", "the frequencies are zero or not finite, because loading through the meta device did not set them",
                 "compute them again from the config")
     if _differ(have, want) <= _CLOSE:
         return None
     for dtype in (torch.bfloat16, torch.float16):
         if _differ(have, want.to(dtype).double()) <= _CLOSE:
-            return ("error", "frequencies_cast", f"the frequencies were rounded to {str(dtype)[6:]} and then widened",
+            return ("error", "frequencies_cast", f"the frequencies were rounded to {str(dtype)[6:]} and then converted back",
                     "compute them again from the config")
     longest = getattr(module, f"{prefix}max_seq_len_cached", None)
     if longest is not None and ("dynamic" in kind or kind == "longrope"):
         held, _ = _of_config(module, kind, layer_type, int(longest))
         if _differ(have, held) <= _CLOSE:
-            return ("warning", "frequencies_held", f"the frequencies are those of the longest call so far, {int(longest)} tokens: the same input "
-                    "gives another answer than in a fresh model", "compute them again before each text")
+            return ("warning", "frequencies_held", f"the frequencies are those of the longest call so far, {int(longest)} tokens, so the same input "
+                    "gives another result than in a fresh model", "compute them again before each sequence")
     if kind == "longrope":
         original = getattr(module.config, "original_max_position_embeddings", 0) or 0
         held, _ = _of_config(module, kind, layer_type, int(original) + 1)
         if _differ(have, held) <= _CLOSE:
-            return "note", "frequencies_held", "the frequencies are those for long texts: the last call was long", "nothing, the next call chooses"
+            return "note", "frequencies_held", "the frequencies are those for long sequences, because the last call was long", "nothing to do: the next call selects its own"
     return ("error", "frequencies_stale", f"the frequencies differ from what {kind} of the config says, by a factor of up to "
-            f"{1 + _differ(have, want):.6g}", "compute them again from the config, or write into the config what the model was made with")
+            f"{1 + _differ(have, want):.6g}", "compute them again from the config, or put the values that the model was made with into the config")
 
 
 def _gain(module: Any, prefix: str, kind: str, layer_type: str | None) -> str | None:
@@ -102,8 +102,8 @@ def _found(module: Any, prefix: str, kind: str, layer_type: str | None, buffer: 
     try:
         _of_config(module, kind, layer_type)
     except (KeyError, TypeError, ValueError) as e:
-        return [Finding("error", "config_unusable", f"what {where} of the config says cannot be computed: {type(e).__name__}: {e}",
-                        f"{place}inv_freq", "write into the config what the model was made with")]
+        return [Finding("error", "config_unusable", f"the frequencies cannot be computed from {where} of the config: {type(e).__name__}: {e}",
+                        f"{place}inv_freq", "put the values that the model was made with into the config")]
     said = _judge(module, prefix, kind, layer_type, buffer)
     found = [] if said is None else [Finding(said[0], said[1], said[2], f"{place}inv_freq", said[3])]
     gain = _gain(module, prefix, kind, layer_type)

@@ -20,7 +20,7 @@ def _speecht5_reason(self: Any, hidden_states: Any, key_value_states: Any = None
     if why:
         return why
     if key_value_states is not None or past_key_values is not None:
-        return "keys of another place"
+        return "keys at other positions than the queries"
     return "" if is_a(position_bias, VectorRows) else "positions that are not by distance"
 
 

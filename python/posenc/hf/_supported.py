@@ -33,7 +33,7 @@ def check_version() -> None:
     if wrong and _numbers(__version__) < FIRST:
         raise ImportError(f"{wrong}; install a newer one")
     if wrong:
-        warnings.warn(f"{wrong}; what accelerate takes over is tried on random numbers first, the rest may differ", stacklevel=3)
+        warnings.warn(f"{wrong}; accelerate tests each function that it replaces on random numbers first; other results may differ", stacklevel=3)
 
 
 @functools.lru_cache(None)

@@ -60,7 +60,7 @@ def compose(
     names = [name for name, _ in _posenc.input_parameters(str(encoding))]
     for name in [*given, *names]:
         if name not in names or name not in given:
-            raise ValueError(f"[jax] parameters must be those that the encoding learns, {names}, got {list(given)}")
+            raise ValueError(f"[jax] parameters must be the learned arrays of the encoding, {names}, got {list(given)}")
     x = jnp.asarray(x)
     learned = tuple(_real(given[name]) for name in names)
     appended = _posenc.InputPlan(str(encoding), str(x.dtype), seed=0, context=context).appended
@@ -86,7 +86,7 @@ def _real(array: Any) -> Any:
 def _order(x: Any, order: str | None) -> str:
     rank = jnp.ndim(x)
     if order is None and rank != 3:
-        raise ValueError(f"[jax] order must be given for arrays that have not three axes, bthd, bhtd or tbhd, got {rank} axes")
+        raise ValueError(f"[jax] order must be bthd, bhtd or tbhd unless the array has three axes, got {rank} axes without order")
     return order or "thd"
 
 

@@ -125,7 +125,7 @@ def test_on_the_meta_device():
         model = build()
     report = posenc.hf.accelerate(model, attention=True, force=True)
     assert model(IDS.to("meta")).logits.shape == (2, 11, 99)
-    assert all(list(c.original) == ["tensors that posenc does not take"] for c in report.attentions.values())
+    assert all(list(c.original) == ["tensors that posenc does not support"] for c in report.attentions.values())
     posenc.hf.restore(model)
 
 

@@ -85,7 +85,7 @@ def test_a_model_without_rotation_is_told_of_its_attention():
     assert "attention=True" in str(posenc.hf.accelerate(build("bert")))
     assert "attention=True" not in str(posenc.hf.accelerate(torch.nn.Linear(2, 2)))
     assert "attention=True" not in str(posenc.hf.accelerate(build("llama")))
-    with pytest.raises(ValueError, match=r"\[hf accelerate\] force must come with attention=True"):
+    with pytest.raises(ValueError, match=r"\[hf accelerate\] force requires attention=True"):
         posenc.hf.accelerate(build("bert"), force=True)
 
 
