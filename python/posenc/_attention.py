@@ -87,7 +87,7 @@ def attend(
         chunk: keys of the same floor((order - chunk_origin) / chunk) are seen.
         chunk_origin: a number, [b], or [b, groups of heads]: the padding on the left, where chunks count from the text.
         sink_tokens: the first keys are seen whatever the window's left end says.
-        head_side: [heads] of uint8: 0 both sides, 1 keys up to one's own, 2 keys from one's own on.
+        head_side: [heads] of uint8: 0 both sides, 1 keys up to the query's own, 2 keys from the query's own on.
         key_length: [b], keys from there on are padding.
         key_visible: [t] or [b, t] of uint8 or bool, 0 hides a key from all queries.
         visible: [queries, keys] or [b, heads, queries, keys] of uint8 or bool, 0 hides a pair.

@@ -175,7 +175,7 @@ def read_model(
     reader: str | None = None,
 ) -> Model:
     """Reads a config.json of any era, a folder that holds one, or a .gguf file. Nothing is guessed: what is wrong is
-    among `findings`, and whatever needs positions that cannot be had is refused."""
+    among `findings`, and calls that need positions that cannot be determined raise ModelError."""
     given = None if assume is None else dict(assume)
     file = _posenc.ModelFile(path, context, given, reader)
     text = os.fspath(path)

@@ -215,7 +215,7 @@ void add_table(nb::module_& m) {
               "def map(path: str | PathLike[str], encoding: EncodingLike | RotaryPlan, *, beyond: "
               "str = 'refuse', layout: str | None = None) -> RotaryTable"),
           "A table in a file that `save` wrote, mapped into memory and not copied; rows of "
-          "another encoding are refused. A .npy file does not say its layout: half unless "
+          "another encoding are rejected. A .npy file does not say its layout: half unless "
           "given.")
       .def("rows", &rows, nb::sig("def rows(self) -> Any"),
            "The rows as they are now, [positions, columns], read-only and without a copy: cosines "
@@ -235,7 +235,7 @@ void add_keys(nb::module_& m) {
                 "str | None = None) -> None"),
         "Moves cached keys, in place, to other positions or to another scaling: those that were "
         "rotated by `before` become those that `after` gives. A plan says context and precision. "
-        "What is not exact is refused; `can_rerotate` says why.");
+        "Raises if the result is not exact; `can_rerotate` gives the reason.");
   m.def("can_rerotate", &verdict, nb::arg("before").none(), nb::arg("after").none(),
         nb::sig("def can_rerotate(before: EncodingLike | RotaryPlan, after: EncodingLike | "
                 "RotaryPlan) -> tuple[str, str]"),

@@ -132,7 +132,7 @@ void add_drawn_positions(nb::module_& m) {
               "first: str = 'drawn') -> Any"),
       "Distinct positions of 0 .. max_length - 1, in order, drawn by seed, step and sequence. "
       "first: "
-      "drawn, or zero in the place of the least.");
+      "drawn, or zero: the smallest becomes 0.");
   m.def(
       "random_distances",
       [](Index max_length, Index tokens, Index seed, Index step, Index sequence) {

@@ -21,6 +21,8 @@ IN_PAGES = {
     r"do(es)? not turn": "does not rotate", r"asked? (for )?early": "prefetch", r"without neighbours|busy neighbours": "an idle machine",
     r"anew": "again", r"overrul(e|es|ed)": "override", r"upside down": "reversed", r"put(s)? out of force": "override",
     r"shared out": "divided", r"fluent at first": "say what goes wrong", r"memory way": "memory order", r"held against|hold \w+ against": "compare with",
+    r"(is|are|be|and) refused": "rejected", r"in the place of": "instead of", r"at hand": "available", r"voids?": "disabled", r"(a|the) call brings": "inputs of the call",
+    r"(a|the) scheme asks": "sets, requires", r"one's own": "the query's own",
 }
 LEFT_OUT = re.compile(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->|^```.*?^```|^    [^\n]*$|`[^`\n]*`|\]\([^)\s]*\)", re.S | re.M)
 

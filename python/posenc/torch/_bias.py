@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What encodings add to the score whatever q and k hold, and a bias of one's own by distance.
+"""What encodings add to the score whatever q and k hold, and a bias of your own by distance.
 
 posenc::bias(arrays, names, ...) -> Tensor               names: parameters.NAME, inputs.NAME, positions, key_positions
 posenc::bias_backward(d, wanted, arrays, ...) -> Tensor[]    the gradients that are wanted, in order
@@ -145,7 +145,7 @@ def bias(encodings: EncodingLike | Iterable[EncodingLike], *, heads: int, positi
 
 def distance_bias(f_or_table: Callable[[Tensor], Tensor] | Tensor, *, longest: int | None = None,
                   heads: int | None = None) -> tuple[Scheme | Encoding, dict[str, Tensor]]:
-    """A bias of one's own by distance: the encoding and the parameters for `attend`, which takes O(longest) memory.
+    """A bias of your own by distance: the encoding and the parameters for `attend`, which takes O(longest) memory.
 
     f_or_table: a table [2 longest + 1] or [2 longest + 1, heads] of what is added to the score at the distances
     -longest .. longest, query - key; or a function that computes it from these distances, a tensor of float32. A table

@@ -334,7 +334,7 @@ def compose(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters:
 
 def compose_(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters: Mapping[str, Tensor] | None = None,
              context: int | None = None) -> None:
-    """The same in place, of encodings that append nothing; tensors that require a gradient are refused unless gradients are off."""
+    """The same in place, for encodings that append nothing; tensors that require a gradient are rejected unless gradients are off."""
     given = dict(parameters or {})
     _check("compose_", {"x": x, "positions": positions, **given})
     torch.ops.posenc.compose_.default(x, positions, list(given.values()), list(given), str(encoding), context)

@@ -152,7 +152,7 @@ def rotate(encoding: EncodingLike, q: Tensor | None, k: Tensor | None = None, *,
 
 def rotate_(encoding: EncodingLike, q: Tensor | None, k: Tensor | None = None, *, positions: Tensor, layout: str | None = None,
             mode: str = "forward", context: int | None = None, frequencies: Tensor | None = None) -> None:
-    """The same in place; tensors that require a gradient are refused unless gradients are off."""
+    """The same in place; tensors that require a gradient are rejected unless gradients are off."""
     if _learned(positions, frequencies):
         ROTATE_LEARNED.into(q, k, (positions, frequencies, str(encoding), layout, mode, context, q is None))
     else:
@@ -173,5 +173,5 @@ def rotate_rows(q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, *, pairin
 
 def rotate_rows_(q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, *, pairing: str, columns: str, layout: str | None = None,
                  index: Tensor | None = None, output_order: str = "in_place", offset: int = 0, mode: str = "forward") -> None:
-    """The same in place; tensors that require a gradient are refused unless gradients are off."""
+    """The same in place; tensors that require a gradient are rejected unless gradients are off."""
     _rotate_rows.into(q, k, (cos, sin, index, pairing, columns, layout, output_order, offset, mode))
