@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions are always explicit: 64-bit integers or doubles; negative, repeated and huge values are
-// legal. Order (where a token stands in storage) is another thing: masks go by order.
+// valid. Order (the index of a token in storage) is another thing: masks use order.
 #pragma once
 #include "posenc/positions/cache.h"
 #include "posenc/positions/distance_map.h"

@@ -228,8 +228,8 @@ struct Encoding {
 };
 
 // The SCHEME grammar: "rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096".
-// ` + ` stands alone between blanks, so 1e+5 stays a number; lists are [1.1,1.2]; @name takes a
-// list from `arrays`; text with blanks stands in double quotes; an optional field may be none.
+// ` + ` has a blank on both sides, so 1e+5 stays a number; lists are [1.1,1.2]; @name takes a
+// list from `arrays`; text with blanks is in double quotes; an optional field may be none.
 // parse_encoding(to_text(e)) == e; to_text leaves out what is not required and has its default.
 // Throws std::invalid_argument("[scheme] ...") naming word, rule and value.
 struct ArrayLookup;  // core/array_lookup.h

@@ -5,7 +5,7 @@
 //   concatenated (v3)  [X[x0] | Y[y0] | X[x1] | Y[y1] | H | W], coordinate and shape channels each
 // Heights and widths outside the table: an error in v1 and in LayoutLMv2 of transformers 5.23,
 // clipped in v3.
-// What computes it stands in src/absolute/boxes.cpp.
+// Implementation: src/absolute/boxes.cpp.
 #pragma once
 #include <array>
 #include <vector>

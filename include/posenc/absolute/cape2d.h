@@ -3,7 +3,7 @@
 //   row = [cos a_0 .. | sin a_0 ..],  a_n = pi rho_n (x cos n + y sin n),  n = 0 .. width / 2 - 1
 // n is an angle in radians; coordinates in [-1, 1] (cape_grid_positions). In one dimension CAPE is
 // sinusoidal_presets::cape at cape_positions.
-// What computes it stands in src/absolute/cape2d.cpp.
+// Implementation: src/absolute/cape2d.cpp.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -4,7 +4,7 @@
 // axis is the continuous position bias of Swin V2, arXiv:2111.09883, at the input):
 //   y = input_gain x + gain sum over axes a of MLP_a(c_a),  MLP: `depth` layers of `hidden` units
 //   with silu, then one to `width`
-// What computes it stands in src/absolute/continuous_axial.cpp.
+// Implementation: src/absolute/continuous_axial.cpp.
 #pragma once
 
 #include "posenc/absolute/input_term.h"

@@ -4,8 +4,8 @@
 // a grouped convolution over time, zeros beyond the ends; the kernel's window has one token more on
 // the left when it is even (the peers pad both sides and drop the last output). W_k = g_k v_k /
 // |v_k| with weight normalisation, the norm over all channels for each place of the kernel. It says
-// where a token stands among its neighbours and at the ends; no position goes in.
-// What computes it stands in src/absolute/convolutional.cpp.
+// the place of a token among its neighbours and at the ends; it has no positions as input.
+// Implementation: src/absolute/convolutional.cpp.
 #pragma once
 #include <span>
 #include <vector>

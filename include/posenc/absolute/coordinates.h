@@ -7,7 +7,7 @@
 //   code    sqrt(sum of (c_a - 1/2)^2): the authors' code, whose centre is that of [0, 1] although
 //           its coordinates run over [-1, 1]; checkpoints have this one
 // d r is 0 at the centre itself.
-// What computes it stands in src/absolute/coordinates.cpp.
+// Implementation: src/absolute/coordinates.cpp.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -5,7 +5,7 @@
 // the others are c). A modality without an axis gets a zero row there. Type embeddings as ViLT
 // (arXiv:2102.03334) and BEiT-3 have them, positions in physical units as CAPE's positions in
 // seconds; the combination is our own definition.
-// What computes it stands in src/absolute/crossmodal.cpp.
+// Implementation: src/absolute/crossmodal.cpp.
 #pragma once
 #include <vector>
 

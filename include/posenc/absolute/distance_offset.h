@@ -4,7 +4,7 @@
 //   offset_i = mean over visible j of E[clip(i - j, -window, window) + window],
 // E [2 window + 1, width] learned (N(0, 0.02)); visible are the tokens j <= i (causal) or all of
 // the document. O(tokens x width) by prefix sums over the rows of E, whatever the window.
-// What computes it stands in src/absolute/distance_offset.cpp.
+// Implementation: src/absolute/distance_offset.cpp.
 #pragma once
 #include <span>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands at the input of a model, in one pass over the tokens:
+// The input of a model, in one pass over the tokens:
 //   s_i = sum over parts of scale_part row_part(i),   y_i = gamma (s_i - mean) / sqrt(var + eps) +
 //   beta
 // A part is a table looked up by ids (words, positions, segments, boxes) or rows that are there

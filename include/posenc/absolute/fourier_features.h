@@ -6,7 +6,7 @@
 //   powers  f_k = base^(-k / bands) (timm)          random factor sum over a of W[a, k] c_a, W
 //   learned
 //           or fixed (SAM: [sin | cos] of 2 pi c W)
-// What computes it stands in src/absolute/fourier_features.cpp.
+// Implementation: src/absolute/fourier_features.cpp.
 #pragma once
 
 #include "posenc/absolute/input_term.h"

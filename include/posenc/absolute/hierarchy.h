@@ -5,7 +5,7 @@
 // R_l is a learned table of rows_l rows, or where rows_l is 0 the sinusoid of the level. Any number
 // of levels up to 8: phrases, sections. Segatron-BERT adds three tables; Segatron-XL concatenates
 // three sinusoids (halves within each), widths floor(width / 3) made even, the rest for the last.
-// What computes it stands in src/absolute/hierarchy.cpp.
+// Implementation: src/absolute/hierarchy.cpp.
 #pragma once
 #include <vector>
 

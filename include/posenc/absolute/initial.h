@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The published initialisers, drawn the same on every machine (core/philox.h).
-// What computes it stands in src/absolute/initial.cpp.
+// Implementation: src/absolute/initial.cpp.
 #pragma once
 #include <vector>
 

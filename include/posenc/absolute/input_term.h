@@ -45,7 +45,7 @@ struct InputTerm {
   ConstTensorView
       affine;  // ... [axes + 1, width] f64: sum over axes of p[a] affine[a] + last, or ...
   ConstTensorView rows;            // ... the caller's rows [t, width] or [b, t, width], any float
-  std::vector<DenseLayer> layers;  // what the row goes through before it meets x
+  std::vector<DenseLayer> layers;  // layers that the row passes before it is composed with x
   Index source_width = 0;          // of the row before the layers; 0: width
   std::int32_t axis = 0;           // of the positions: tables, and phases of one axis
   Index offset = 0;                // added to the position: OPT and BART 2, CTranslate2 1

@@ -3,7 +3,7 @@
 //   r = [cos(W c) | sin(W c)] / sqrt(features),   row = W2 gelu(W1 r + b1) + b2
 // c are the coordinates of one group of axes; groups share all parameters and stand side by side in
 // the row, width / groups channels each.
-// What computes it stands in src/absolute/learnable_fourier.cpp.
+// Implementation: src/absolute/learnable_fourier.cpp.
 #pragma once
 
 #include "posenc/absolute/input_term.h"

@@ -3,7 +3,7 @@
 //   y = input_gain x + gain P[p + offset],  P [rows, width]
 // offset: BERT and GPT-2 0, OPT and BART 2. Gradient of P: the sum of d y over the tokens that read
 // a row; none for the padding row. learned_presets.h has the settings of programs.
-// What computes it stands in src/absolute/learned.cpp.
+// Implementation: src/absolute/learned.cpp.
 #pragma once
 #include <vector>
 

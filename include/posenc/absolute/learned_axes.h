@@ -6,7 +6,7 @@
 // i_a is position axis a, or with `flat` the a-th digit of one number that counts the grid row by
 // row (Reformer, axial-positional-embedding): p = (i_0 shape_1 + i_1) shape_2 + i_2 ...
 //   Reformer  flat, widths given     DETR  order [1,0]: channels of x before those of y
-// What computes it stands in src/absolute/learned_axes.cpp.
+// Implementation: src/absolute/learned_axes.cpp.
 #pragma once
 #include <vector>
 

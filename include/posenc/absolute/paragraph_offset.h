@@ -4,7 +4,7 @@
 //   table   row = PE(p) + S[s],          S [paragraphs, width], learned
 //   shift   row = PE(p + omega s),       omega in tokens a paragraph, fixed or learned
 // PE is the sinusoid of arXiv:1706.03762. The local window is relative/local_window.h.
-// What computes it stands in src/absolute/paragraph_offset.cpp.
+// Implementation: src/absolute/paragraph_offset.cpp.
 #pragma once
 
 #include "posenc/absolute/input_term.h"

@@ -8,7 +8,7 @@
 //            tensor2tensor
 //   shifted  w_m = scale min_timescale (base / min_timescale)^(-m / (n - shift)): diffusers'
 //            timesteps; shift 0 is paper spacing, 1 is t2t without its guard
-// What computes it stands in src/absolute/sinusoidal.cpp.
+// Implementation: src/absolute/sinusoidal.cpp.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -5,7 +5,7 @@
 // A.4; MAE, arXiv:2111.06377. Coordinates are normalised by whoever makes the positions
 // (positions/grid.h). What holds for all blocks is one field, which a list with an entry a block
 // replaces where the blocks differ.
-// What computes it stands in src/absolute/sinusoidal_nd.cpp.
+// Implementation: src/absolute/sinusoidal_nd.cpp.
 #pragma once
 #include <vector>
 

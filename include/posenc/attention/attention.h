@@ -49,9 +49,9 @@ struct Mask {
   // [B|1], of packed queries [sequences]: added to query_offset. Rows of a cache that hold
   // different numbers of tokens. Excludes orders.
   ConstTensorView query_offsets{};
-  Index window_left = kUnbounded;   // keys before one's own
-  Index window_right = kUnbounded;  // keys after one's own; -1: not one's own either
-  // [H] u8 of Side: past sees keys up to one's own, future from one's own on.
+  Index window_left = kUnbounded;   // keys before the query's own
+  Index window_right = kUnbounded;  // keys after the query's own; -1 also hides that one
+  // [H] u8 of Side: past sees keys up to the query's own, future from it on.
   ConstTensorView head_side{};
   ConstTensorView prefix{};  // [B|1]: keys of order < prefix are seen whatever `causal` says
   // Keys of order 0 .. sink_tokens - 1 are seen whatever window_left says, and nothing else.

@@ -2,7 +2,7 @@
 // PaTH attention. Yang et al., arXiv:2505.16381, section 3: between key and query lies the product
 // of one reflection a token,
 //   S_ij = s (q_i . H_i H_(i-1) ... H_(j+1) k_j + c_i - c_j),  H_t = I - beta_t w_t w_t^T
-//   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax over keys up to one's own
+//   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax of keys up to the query
 // flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is no sum of
 // terms, so it is a function of its own: on the CPU, in double, row by row. Beside the inputs in
 // double it needs memory for a row of keys a thread, and backward for sums of the gradients of k, v,
@@ -21,7 +21,7 @@ struct PathArgs {
   std::optional<double> scale{};   // absent: D^-1/2
   bool gates_scaled = true;        // false: c_i - c_j outside the scale
   Index query_offset = 0;          // query i is key query_offset + i
-  Index window_left = kUnbounded;  // keys before one's own
+  Index window_left = kUnbounded;  // keys before the query's own
 };
 struct PathGradients {
   Heads q{}, k{}, v{}, w{}, beta{}, log_gate{};  // f64 or f32, ACCUMULATED; null: not wanted

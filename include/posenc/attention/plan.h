@@ -70,7 +70,7 @@ class LoweredAttention {
   // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
   // distances beyond those lowered are refused, but for what a causal mask, a window or a chunk
   // hides; terms of its own come after the schemes'. call.scale, if given, must be the plan's; a rotate
-  // stage of call.prepare without `rotary` says where the plan's rotation stands, else it is the
+  // stage of call.prepare without `rotary` marks the place of the plan's rotation, else it is the
   // last one. Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                           const AttentionResult&, const Executor& = default_executor()) const;

@@ -43,7 +43,7 @@ struct Field {
   std::string_view unit{};
   double min = -1e300, max = 1e300;  // inclusive; of every element of a list
   bool required = false;
-  // What the default stands for where other fields decide: their names, or heads and head_dim of a
+  // What the default means if other fields decide: their names, or heads and head_dim of a
   // call, with +, - and *.
   std::string_view from{};
 };

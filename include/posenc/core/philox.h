@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers that are the same on every machine: Philox4x32-10, a bijection of a counter under
 // a key. Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-// No state: a draw is a function of where it stands, so any part may be made anywhere, in any
+// No state: a draw is a function of its index, so any part may be computed anywhere, in any
 // order, on any number of threads.
 #pragma once
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor of a safetensors file in the place of another, the rest byte for byte: gigabytes of
+// Replaces one tensor of a safetensors file by another, the rest byte for byte: gigabytes of
 // weights are mapped and copied, never parsed.
 #pragma once
 #include <cstddef>

@@ -12,7 +12,7 @@
 namespace posenc::inline v0 {
 
 // The part of the score where floor(pq / chunk) - floor(pk / chunk) lies in [low, high]: with chunk
-// 1 a range of distances. There q stands at query[i] and k at key[j].
+// 1 a range of distances. There q has position query[i] and k key[j].
 struct DistanceRegion {
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
   OwnedPositions query, key;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions of tokens of several kinds on common axes: text, image patches, audio frames. Every
-// token carries which modality it is and where it stands, in units that all of them share (seconds,
+// token has a modality and coordinates, in units that all of them share (seconds,
 // metres, pixels of the original); CAPE's positions in seconds are the case of one axis.
 #pragma once
 #include <span>

@@ -96,7 +96,7 @@ POSENC_API Index shape_evaluation_offset(const ShapeShift&);
 // draw serves a batch in the authors' code (key.first_sequence says which); training and evaluation
 // draw alike. Positions of a text that is to be generated are drawn for its final length at once.
 // Throws [randomised]: tokens above max_length or negative.
-// The first position: drawn like the others, or 0 put in the place of the least that was drawn
+// The first position: drawn like the others, or 0 instead of the smallest one drawn
 // (flashT5 @ 818f07c, which draws those of queries and of keys apart: by two seeds).
 enum class RandomisedFirst : std::uint8_t { drawn, zero };
 template <>
@@ -106,7 +106,7 @@ struct EnumNames<RandomisedFirst> {
 POSENC_API OwnedPositions random_positions(Index max_length, Index tokens, const DrawKey&,
                                            RandomisedFirst = RandomisedFirst::drawn);
 // Relative schemes and ALiBi do not take differences of these: they draw distances. Entry d of the
-// result stands for the distance d = 0 .. tokens - 1: 0 and tokens - 1 distinct values of
+// result is for the distance d = 0 .. tokens - 1: 0 and tokens - 1 distinct values of
 // 1 .. max_length - 1, in order. Negative distances mirror them, or are drawn by another key.
 POSENC_API std::vector<Index> random_distances(Index max_length, Index tokens, const DrawKey&);
 

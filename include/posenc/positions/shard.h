@@ -35,7 +35,7 @@ POSENC_API OwnedPositions shard_positions(std::span<const Index> cu_seqlens, Ind
 POSENC_API OwnedPositions picked(const Positions&, std::span<const Index> tokens);
 
 // All ranks' tokens after each other: gathered[i] is token shard_permutation[i]; and the way back:
-// token t stands at inverse[t].
+// token t is at inverse[t].
 POSENC_API std::vector<Index> shard_permutation(Index tokens, Index ranks, ShardLayout);
 POSENC_API std::vector<Index> shard_permutation(std::span<const Index> cu_seqlens, Index ranks,
                                                 ShardLayout);

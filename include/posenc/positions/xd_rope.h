@@ -3,7 +3,7 @@
 // HunYuan-OCR in transformers and vLLM). The rotation is xd_rope of rotary/mrope.h.
 //   text    its number in the row, equal on all streams
 //   image   (number in the row,) column, row, number of the image; each row of patches ends with a
-//           token that stands one column further
+//           token one column further
 // The numbers in the row go on behind an image as if it were text.
 #pragma once
 #include "posenc/positions/mrope.h"

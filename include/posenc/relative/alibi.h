@@ -14,7 +14,7 @@
 // With total_heads the heads of the call are a shard of so many, from first_head on: tensor
 // parallelism. With sequences a ragged call has learned slopes for each sequence, and its
 // query_sequence says which one a query belongs to.
-// What computes it stands in src/relative/alibi.cpp.
+// Implementation: src/relative/alibi.cpp.
 #pragma once
 
 #include <array>

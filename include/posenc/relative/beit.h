@@ -2,7 +2,7 @@
 // A window's table with a class token. BEiT, Bao et al., arXiv:2106.08254, after Swin's
 // (relative/swin.h): n = (2 height - 1) (2 width - 1) rows for two patches, then
 //   n class to patch, n + 1 patch to class, n + 2 class to class (the first is the query)
-// The call brings query_class and key_class, 1 for a class token; its position is not read.
+// The inputs are query_class and key_class, 1 for a class token; its position is not read.
 // transformers exchanges height and width where a window is not square.
 #pragma once
 #include "posenc/relative/scheme.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector for each offset on each axis meets the query. MViTv2, Li et al., arXiv:2112.01526,
+// The query is multiplied with a vector for each offset on each axis. MViTv2, Li et al., arXiv:2112.01526,
 // equation 4; ViTDet, SAM (arXiv:2304.02643):
 //   S_ij += sum over axes of q_i . R_axis[floor(qy max(k/q, 1) - ky max(q/k, 1) + (k - 1) max(q/k, 1))]
 // q and k are the sizes of the axis for queries and keys (pooled ones differ). The q here is not

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A relative scheme at drawn distances: what stands at distance d is read at past[d], and at -d at
+// A relative scheme at drawn distances: distance d is read at past[d], and at -d at
 // -future[d]. Ruoss et al., arXiv:2305.16843, as their code makes relative and ALiBi encodings
 // "noisy": distances are drawn once (random_distances, positions/random.h), so the bias stays one
 // number a distance, unlike that of differences of drawn positions. future empty: as past.
@@ -75,7 +75,7 @@ struct DrawnDistances {
 
  private:
   std::span<const Index> ahead() const { return future.empty() ? past : future; }
-  // A plan asks for parameters before it knows distances.
+  // A plan queries parameters before it knows distances.
   ScoreShape drawn(const ScoreShape& s) const {
     return s.distance.empty() ? s : detail::drawn_shape(s, past, ahead());
   }

@@ -3,7 +3,7 @@
 // dependent ALiBi:
 //   S_ij += c_i - c_j,  c_t = sum over u <= t of log f_u,  f = sigmoid(z)
 // so that the gate of the query's own step counts and that of the key's does not.
-//   bidirectional  two sets of gates: c_i - c_j for keys up to one's own, c'_j - c'_i for later ones
+//   bidirectional  two sets of gates: c_i - c_j for keys up to the query's own, c'_j - c'_i for later ones
 //   per_row        a gate for every pair: S_ij += sum over j <= t < i of log sigmoid(s_g x_i.y_t)
 // The bias is outside the scale of the content. It needs no positions: c goes by the order of the
 // keys, inside a call, and each query is among them at its own order.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned table and an index matrix that the call brings: whatever a program computes. Image RPE,
+// A learned table and an index matrix from the call, for any index that a program computes. Image RPE,
 // Wu et al., arXiv:2107.14222, equations 11 to 16, with its buckets as the index:
 //   meets = nothing   S_ij += scale T[index_ij]           one number
 //   meets = query     S_ij += scale q_i . T[index_ij]

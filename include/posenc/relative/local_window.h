@@ -5,7 +5,7 @@
 //             = far[h]                   elsewhere
 // near and far start at 0. Axes of the positions of the call: 0 the token, 1 its sentence (any whole
 // numbers), as in paragraph_offset.
-// What computes it stands in src/relative/local_window.cpp.
+// Implementation: src/relative/local_window.cpp.
 #pragma once
 #include "posenc/relative/scheme.h"
 

@@ -2,10 +2,10 @@
 // LongT5's transient-global attention: T5 buckets (t5.h) between tokens, and others between a token
 // and a summary of a block. Guo et al., arXiv:2112.07916, section 3.1.2:
 //   S_ij += T[bucket(j - i), h]                    key j is a token
-//   S_ij += G[bucket(block_j - block_i), h]        key j stands for a block
+//   S_ij += G[bucket(block_j - block_i), h]        key j represents a block
 // Axis 0 of the positions is the token, axis 1 the block: a query's is the block it lies in, a
 // summary's its own number. transformers puts the tokens left over at the end into the last whole
-// block, and padding into block -1. The call brings key_global, 1 for a summary. Which tokens are
+// block, and padding into block -1. The input is key_global, 1 for a summary. Which tokens are
 // seen (a radius, of tokens alone) is the call's mask. Not scaled, as in T5: the scheme asks for
 // scale 1. What computes it is in src/relative/longt5.cpp.
 #pragma once

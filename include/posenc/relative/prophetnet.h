@@ -3,7 +3,7 @@
 // arXiv:2001.04063, section 2.3, and the authors' code:
 //   S_ij += (W x_i + c)[bucket(i - j), h]
 // x is the hidden state that q is projected from, bucket that of T5 for keys before the query
-// (t5.h). Not scaled. W x is not made for every bucket: x itself meets the rows of W. A predict
+// (t5.h). Not scaled. W x is not computed for every bucket: x is multiplied with the rows of W. A predict
 // stream is a call of its own, with its x and its positions. Implementations disagree there:
 // transformers adds the biases of the predict streams in an order of batch, stream, head and
 // position other than the scores', and is up to 5.07 off.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a relative or contextual scheme becomes terms of attention (attention/term.h), and how their
-// gradients go back to its parameters and to what a call brings.
+// gradients go back to its parameters and to the inputs of a call.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -101,7 +101,7 @@ struct TermStore {
   POSENC_API IndexPair pair(std::vector<std::int32_t> row, Index query_classes, Index key_classes);
 };
 
-// What a scheme asks of the call beside its terms. Two schemes that ask for different things are
+// What a scheme requires of the call besides its terms. Schemes with different requests are
 // refused.
 struct CallRequests {
   std::optional<double> scale{};  // of the content. T5: 1; DeBERTa: 1 / sqrt(3 D); absent: any
@@ -140,7 +140,7 @@ concept RelativeScheme = Described<S> &&
   { s.lower(shape, p, out) } -> std::same_as<void>;
   { s.pull_back(shape, p, call, g, d, d) } -> std::same_as<void>;
 };
-// A scheme that reads what a call brings.
+// A scheme that reads inputs of the call.
 // inputs  names and shapes of the arrays of a call.
 // bind    inputs -> the empty places of the scheme's own terms, in order: views, or O(tokens) work
 //         into `store`. No table is made again.

@@ -6,7 +6,7 @@
 // q.k is the score of the call; u.k, q.R and v.R are three terms, the last one a number a distance.
 // Distances of both signs are right here, where the authors' shift is right for the past only
 // (XLNet's for both).
-// What computes it stands in src/relative/transformer_xl.cpp.
+// Implementation: src/relative/transformer_xl.cpp.
 #pragma once
 
 #include "posenc/relative/scheme.h"

@@ -6,7 +6,7 @@
 // column of the class token: x_1 . y_1 of row 1; the paper has free numbers in their place and no
 // LayerNorm. num_buckets > 0 is TUPE-R: T5's buckets of both sides, not scaled; there the class row
 // has row num_buckets / 2, which no distance has, and the class column the extra last row.
-// The call brings query_class and key_class, 1 for the class token. Nothing is added at the input.
+// The inputs are query_class and key_class, 1 for the class token. Nothing is added at the input.
 #pragma once
 #include "posenc/relative/scheme.h"
 

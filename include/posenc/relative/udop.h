@@ -4,7 +4,7 @@
 //   S_ij += T_1d[bucket(j - i)] + T_h[bucket(trunc(u (x_j - x_i)))]
 //         + T_v[bucket(trunc(u (y_j - y_i)))]
 // Axis 0 of the positions is the order, axes 1 and 2 are the centre of a box, real, 0 .. 1;
-// u = 100. As T5 it does not scale q.k: the scheme asks the call for scale 1.
+// u = 100. As T5 it does not scale q.k: the scheme sets scale 1.
 // What computes it is in src/relative/udop.cpp.
 #pragma once
 #include <vector>

@@ -4,7 +4,7 @@
 //   S_ij += (a (b c_h - 1) + 2) T[bucket(j - i), h]
 //   a, b = sigmoid of the sums of the first and of the last four of W x_ih + w
 // x_ih are the head's channels of the hidden state itself, before any projection. The paper writes
-// the same with an update gate 1 - a and a reset gate b, each of a vector that meets the query.
+// the same with an update gate 1 - a and a reset gate b, each with a vector that is multiplied with q.
 // What computes it is in src/relative/wavlm.cpp.
 #pragma once
 #include <vector>

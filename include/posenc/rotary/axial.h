@@ -13,7 +13,7 @@
 //   periods      2 pi / (first * (last/first)^(j/(n-1)))         DINOv3's min_period, max_period
 //   constant     1                                               rotary-embedding-torch "constant"
 // Positions (patch index, index + 1, patch centres in [-1, 1] ...) are the caller's: positions.h.
-// What computes it stands in src/rotary/axial.cpp.
+// Implementation: src/rotary/axial.cpp.
 #pragma once
 
 #include "posenc/rotary/spec.h"

@@ -3,7 +3,7 @@
 // learned, shared or per head. Heo et al., arXiv:2403.13298, eq. 5 (RoPE-Mixed):
 //   phi_i = p_x theta^x_i + p_y theta^y_i
 // Also for any frequencies that no formula gives: frequencies [heads|1, axes, pairs], rad/position.
-// What computes it stands in src/rotary/mixed_axes.cpp.
+// Implementation: src/rotary/mixed_axes.cpp.
 #pragma once
 
 #include "posenc/rotary/spec.h"

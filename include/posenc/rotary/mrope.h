@@ -16,7 +16,7 @@
 //   ggml_imrope    ggml's IMROPE: pair k follows h if k % 3 = 1 and k < 3 sections[1], w if 2 ..,
 //                  t if 0 .., else the FOURTH stream, which llama.cpp leaves 0 for text: Qwen3-VL's
 //                  pairs 61 and 62 never turn there (transformers turns them by t)
-// What computes it stands in src/rotary/mrope.cpp.
+// Implementation: src/rotary/mrope.cpp.
 #pragma once
 #include "posenc/rotary/rope.h"
 

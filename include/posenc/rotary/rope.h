@@ -5,7 +5,7 @@
 // rotary_dim < head_dim is a partial rotary (exponents over rotary_dim, prefix or any offset):
 // GPT-NeoX, GPT-J, Phi, GLM; DeepSeek's multi-head latent attention turns the tail. It is NOT
 // `proportional`.
-// What computes it stands in src/rotary/rope.cpp.
+// Implementation: src/rotary/rope.cpp.
 #pragma once
 #include "posenc/rotary/spec.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // More towers by name, as transformers 5.23 runs them; the better known ones are in axial.h. Their
 // base is a number of the config and is given. Streams are (row, column) unless said.
-// What computes it stands in src/rotary/vision_presets.cpp.
+// Implementation: src/rotary/vision_presets.cpp.
 #pragma once
 
 #include "posenc/rotary/axial.h"

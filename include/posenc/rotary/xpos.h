@@ -6,7 +6,7 @@
 // it is an overflow guard, must be given, and must not change during the life of a key cache.
 // power_divisor: what position interpolation divides the power's position by. Interpolation by s
 // divides it too in rotary-embedding-torch (power_divisor = s), not in x-transformers (1).
-// What computes it stands in src/rotary/xpos.cpp.
+// Implementation: src/rotary/xpos.cpp.
 #pragma once
 #include <optional>
 

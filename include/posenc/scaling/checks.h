@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every scaling needs: refusals in its own name, and changes that keep the three forms of a
 // spectrum (frequencies, geometric law, ggml's arguments) telling the same.
-// What computes it stands in src/scaling/checks.cpp.
+// Implementation: src/scaling/checks.cpp.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The band of pairs between which NTK-by-parts and YaRN pass from "leave it" to "divide it by s".
 // Peng et al., arXiv:2309.00071, section 3.2; the code of its authors.
-// What computes it stands in src/scaling/correction.cpp.
+// Implementation: src/scaling/correction.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

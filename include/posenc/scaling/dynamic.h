@@ -6,7 +6,7 @@
 // max_trained_positions (which it sets equal unless told otherwise, and then nothing is scaled);
 // before 0.33 declared_length = s M. See length_rule.h for what keeps a live cache consistent.
 // Per call, keys cached at one length meet queries of another: rotary/rerotate.h says what helps.
-// What computes it stands in src/scaling/dynamic.cpp.
+// Implementation: src/scaling/dynamic.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic linear scaling: theta' = theta M / n for a length n beyond the trained length M.
 // jquesnelle/yarn, LlamaDynamicScaledRotaryEmbedding (which multiplies positions by M / n).
-// What computes it stands in src/scaling/dynamic_linear.cpp.
+// Implementation: src/scaling/dynamic_linear.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 #include "posenc/scaling/linear.h"

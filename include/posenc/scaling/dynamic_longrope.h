@@ -5,7 +5,7 @@
 // with S = `factor`, the stretch that long_factor was searched for; n above S L extrapolates. Up to
 // L nothing changes (their formula would make divisors below 1). The gain is that of S, or of n / L
 // (gain_of=current, as their first code for Llama has it). microsoft/LongRoPE, rope/longrope.py.
-// What computes it stands in src/scaling/dynamic_longrope.cpp.
+// Implementation: src/scaling/dynamic_longrope.cpp.
 #pragma once
 #include "posenc/scaling/longrope.h"
 

@@ -2,7 +2,7 @@
 // Dynamic YaRN and dynamic NTK-by-parts: s = n / L for a length n beyond max_context; up to it
 // nothing (finetuned=false) or s = max_context / L (finetuned=true).
 // jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding and LlamaDynamicPartNTKScaledRotary...
-// What computes it stands in src/scaling/dynamic_yarn.cpp.
+// Implementation: src/scaling/dynamic_yarn.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 #include "posenc/scaling/ntk_by_parts.h"

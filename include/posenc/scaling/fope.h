@@ -3,7 +3,7 @@
 // one turn within the trained length N is not turned at all:
 //   theta'_i = theta_i if theta_i > 2 pi / N (or i < keep), else 0
 // Its Fourier coefficients are the caller's own cos and sin per head (CallerRows).
-// What computes it stands in src/scaling/fope.cpp.
+// Implementation: src/scaling/fope.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

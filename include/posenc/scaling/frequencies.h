@@ -5,7 +5,7 @@
 //                    (GGUF's rope_freqs.weight, rope_factors_*.weight, ggml's freq_factors)
 //   learned_stretch  theta'_i = theta_i exp(alpha_i)          (Mistral-Large-4 in transformers)
 // attention_factor multiplies the gain, for files that carry it beside the list.
-// What computes it stands in src/scaling/frequencies.cpp.
+// Implementation: src/scaling/frequencies.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

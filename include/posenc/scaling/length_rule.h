@@ -4,7 +4,7 @@
 //   per_call   the length of each call, as transformers does; the result holds for that length only
 //   declared   one declared maximum for everything (vLLM, llama.cpp, TensorRT-LLM): caches agree
 //   held       the length of the call that opened the cache, kept for its life: caches agree
-// What computes it stands in src/scaling/length_rule.cpp.
+// Implementation: src/scaling/length_rule.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

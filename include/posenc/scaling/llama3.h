@@ -4,7 +4,7 @@
 //   else           theta ((1 - m)/s + m),   m = (L/lambda - lo) / (hi - lo)
 // hi = lo is a pure step at L/lo (published Llama-4-Scout), hi < lo one too: as transformers runs.
 // ggml has no such rule: its files carry the divisors (rope_freqs.weight).
-// What computes it stands in src/scaling/llama3.cpp.
+// Implementation: src/scaling/llama3.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

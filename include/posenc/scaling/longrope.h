@@ -10,7 +10,7 @@
 // each pair. PhiMoE never uses its long list: give the short one twice. The authors' start tokens
 // (positions below a few keep the plain rotary) are another spectrum for those positions: see
 // rotary/by_position.h.
-// What computes it stands in src/scaling/longrope.cpp.
+// Implementation: src/scaling/longrope.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 

@@ -7,7 +7,7 @@
 //                s^((2i+2)/d), the last by exactly s. kexue.fm/archives/9706; vLLM's "ntk"
 //   mixed        pair i is divided by exp(a (i+1)^b), a = ln s / (d/2)^b. kexue.fm/archives/9706
 //   theta_scale  base' = base^(ln(L s / 2 pi) / ln(L / 2 pi)). Grok-1's extra_method of that name
-// What computes it stands in src/scaling/ntk.cpp.
+// Implementation: src/scaling/ntk.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

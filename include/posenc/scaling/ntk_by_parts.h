@@ -5,7 +5,7 @@
 //                f = (theta/s)(1 - m1 n) + theta_ntk m1 n,   theta_ntk of base s^(d/(d-2)) base
 //                theta' = f (1 - m2 x) + theta m2 x
 //              m1 over the correction range of (1.25, 0.75) turns, m2 over that of (16, 2)
-// What computes it stands in src/scaling/ntk_by_parts.cpp.
+// Implementation: src/scaling/ntk_by_parts.cpp.
 #pragma once
 #include "posenc/scaling/yarn.h"
 

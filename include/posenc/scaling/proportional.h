@@ -4,7 +4,7 @@
 // floor(fraction * d / 2) pairs turn:
 //   theta'_i = theta_i / s  for i < floor(fraction d / 2),  0 for the others
 // It is NOT a partial rotary of the prefix (rope's rotary_dim): other frequencies, other pairs.
-// What computes it stands in src/scaling/proportional.cpp.
+// Implementation: src/scaling/proportional.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

@@ -3,7 +3,7 @@
 //   alpha(n) = max(2^ceil(log2(n / M) + 1) - 1, 1),   base' = base * alpha^(d/(d-2))
 // alpha is 1 up to M, 3 up to 2 M, 7 up to 4 M ... While decoding Qwen-1 keeps the alpha of the
 // prompt: length_rule=held with the length of the prompt. (Its log-n factor on q is the layer's.)
-// What computes it stands in src/scaling/qwen_dynamic.cpp.
+// Implementation: src/scaling/qwen_dynamic.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another base ("theta") for the same law: theta'_i = base'^(-2i/d). CodeLlama (arXiv:2308.12950,
 // section 2.4) and every model that was trained on with a larger base.
-// What computes it stands in src/scaling/raised_base.cpp.
+// Implementation: src/scaling/raised_base.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 

@@ -8,7 +8,7 @@
 // given; else g(s, 1); all three times attn_factor. (attention_factor REPLACES g, transformers'
 // key; attn_factor MULTIPLIES it, the authors' and ggml's key.) apply_scale=false: attn_factor
 // alone. transformers takes an mscale of 0 as not given; here it is a number: g(s, 0) = 1.
-// What computes it stands in src/scaling/yarn.cpp.
+// Implementation: src/scaling/yarn.cpp.
 #pragma once
 #include "posenc/scaling/correction.h"
 
