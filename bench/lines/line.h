@@ -50,11 +50,12 @@ std::vector<Line> table_lines();
 std::vector<Line> input_lines();
 std::vector<Line> embed_lines();
 std::vector<Line> pope_lines();
-std::vector<Line> attention_lines();  // the exact engine
-std::vector<Line> lowering_lines();   // tables that are projected
-std::vector<Line> small_lines();      // plans
-std::vector<Line> stall_lines();      // the worst call of a reader
-std::vector<Line> overhead_lines();   // the API beside the bare kernel
+std::vector<Line> attention_lines();        // the exact engine
+std::vector<Line> attention_shape_lines();  // decoding, selective attention, PaTH
+std::vector<Line> lowering_lines();         // tables that are projected
+std::vector<Line> small_lines();            // plans
+std::vector<Line> stall_lines();            // the worst call of a reader
+std::vector<Line> overhead_lines();         // the API beside the bare kernel
 
 // Throws std::runtime_error when the check fails.
 Measured measure(const Line&, double seconds_to_spend);

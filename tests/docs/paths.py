@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the project that a page names in backticks exist, and on docs/kernels.md so do the names of the code."""
+"""Files of the project that a page names in backticks exist, and on the pages on the inside of the code so do its names."""
 import argparse, pathlib, re, sys
 
 PATH = re.compile(r"`((?:src|include|tests|bench|cli|cmake|tools|fuzz)/[A-Za-z0-9_./-]+\.[A-Za-z]+)[`:]")
@@ -21,9 +21,10 @@ def main():
     code = "\n".join(p.read_text() for folder in ("include", "src/core", "src/kernels", "src/rotary", "src/absolute", "src/attention")
                      for p in sorted((root / folder).rglob("*")) if p.suffix in (".h", ".cpp", ".in", ".cmake"))
     words = set(re.findall(r"\w+", code))
-    for name in NAME.findall((root / "docs/kernels.md").read_text()):
-        count += 1
-        wrong += [f"docs/kernels.md: nothing is called {part}" for part in name.split("::") if part not in words]
+    for page in ("docs/kernels.md", "docs/attention_engine.md"):
+        for name in NAME.findall((root / page).read_text()):
+            count += 1
+            wrong += [f"{page}: nothing is called {part}" for part in name.split("::") if part not in words]
     print("\n".join(wrong) or f"{count} names of files and of the code exist")
     sys.exit(1 if wrong or count < 100 else 0)
 
