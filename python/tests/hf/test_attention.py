@@ -332,7 +332,7 @@ def test_what_goes_to_the_original_says_why():
     assert torch.equal(model(ids, attention_mask=mask).logits, dropped)
 
 
-@pytest.mark.parametrize("kind, says", [("GPT2", "computes its scores in place, in float32"), ("XGLM", "computes its attention in place"),
+@pytest.mark.parametrize("kind, says", [("GPT2", "computes its scores in place, in float32"), ("XGLM", "computes attention in its own forward method"),
                                         ("Falcon", "it has no position in the score")])
 def test_what_is_not_taken_over_says_why(kind, says):
     config = {

@@ -40,6 +40,16 @@ def test_short_calls_stay_with_the_model(kind, attention, least):
     assert calls(model, report, 11) == (1, {})
 
 
+def test_decode_steps_stay_with_the_model():
+    for kind, attention in (("llama", "eager"), ("bloom", None)):
+        model = build(kind, attention, max_position_embeddings=64)
+        report = posenc.hf.accelerate(model, attention=True)
+        assert calls(model, report, 1) == (0, {_speed.DECODE: 1}) and "one query" in str(report)
+        posenc.hf.restore(model)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
+        assert calls(model, report, 1) == (1, {})
+
+
 def test_fused_attention_stays_unless_windows_are_short():
     model = build("bert", "sdpa")
     report = posenc.hf.accelerate(model, attention=True)
