@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Words that were replaced by the field's own (CONTRIBUTING.md) and must not come back: identifiers in the code, and words and
-phrases in the pages, outside of code and of what other programs write between <!-- and <!-- / there."""
+phrases in the pages, outside of code and of what other programs write between <!-- and <!-- / there. No sentence of a page,
+outside of tables, has more than 45 words."""
 import argparse, pathlib, re, sys
 
 INSTEAD = {
@@ -24,6 +25,7 @@ IN_PAGES = {
     r"(is|are|be|and) refused": "rejected", r"in the place of": "instead of", r"at hand": "available", r"voids?": "disabled", r"(a|the) call brings": "inputs of the call",
     r"(a|the) scheme asks": "sets, requires", r"one's own": "the query's own",
 }
+MOST_WORDS = 45
 LEFT_OUT = re.compile(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->|^```.*?^```|^    [^\n]*$|`[^`\n]*`|\]\([^)\s]*\)", re.S | re.M)
 
 
@@ -52,13 +54,24 @@ def of_pages(root):
     return pages, wrong
 
 
+def long_sentences(root, pages):
+    for path in pages:
+        if path.name in ("python_reference.md", "bibliography.md"):
+            continue
+        text = LEFT_OUT.sub("``", re.sub(r"^\|.*$", "", path.read_text(), flags=re.M))
+        for paragraph in re.split(r"\n\n|\n(?=\s*[*#\d])", text):
+            for sentence in re.split(r"(?<=[.:;])\s+", paragraph):
+                if len(sentence.split()) > MOST_WORDS:
+                    yield f"{path.relative_to(root)}: a sentence of {len(sentence.split())} words, at most {MOST_WORDS}: {sentence[:70]!r} ..."
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--source", type=pathlib.Path, required=True)
     root = args.parse_args().source
     files, wrong = of_code(root)
     pages, more = of_pages(root)
-    wrong += more
+    wrong += [*more, *long_sentences(root, pages)]
     print("\n".join(wrong) or f"{len(files)} files without the {len(INSTEAD)} old names, {len(pages)} pages without the {len(IN_PAGES)} old words")
     sys.exit(1 if wrong or not files or len(pages) < 40 else 0)
 
