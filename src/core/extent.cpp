@@ -15,14 +15,14 @@ namespace {
 
 void check_axes(std::string_view who, std::string_view what, std::span<const ViewAxis> axes,
                 Index bytes) {
-  std::string sizes;
+  const auto refuse_axes = [&](std::string_view rule) {
+    std::string sizes = "[";
+    for (const ViewAxis& a : axes) sizes += (sizes.size() > 1 ? ", " : "") + std::to_string(a.size);
+    refuse(who, std::string(what).append(rule).append(sizes) + "]");
+  };
   Index numbers = 1, reach = 0;
-  for (const ViewAxis& a : axes) sizes += (sizes.empty() ? "[" : ", ") + std::to_string(a.size);
-  sizes += axes.empty() ? "[]" : "]";
-  const std::string name(what);
   for (const ViewAxis& a : axes) {
-    if (a.size < 0 || a.size > kMostSize)
-      refuse(who, name + " must have sizes from 0 to 2^40, got " + sizes);
+    if (a.size < 0 || a.size > kMostSize) refuse_axes(" must have sizes from 0 to 2^40, got ");
     numbers = saturated_product({numbers, std::max<Index>(1, a.size)});
     const Index step = a.size < 2 || a.stride == std::numeric_limits<Index>::min()
                            ? (a.size < 2 ? 0 : std::numeric_limits<Index>::max())
@@ -30,10 +30,9 @@ void check_axes(std::string_view who, std::string_view what, std::span<const Vie
     const Index far = saturated_product({step, std::max<Index>(0, a.size - 1), bytes});
     if (__builtin_add_overflow(reach, far, &reach)) reach = std::numeric_limits<Index>::max();
   }
-  if (numbers > kMostNumbers) refuse(who, name + " must have at most 2^48 numbers, got " + sizes);
+  if (numbers > kMostNumbers) refuse_axes(" must have at most 2^48 numbers, got ");
   if (reach >= Index{1} << 61)
-    refuse(who,
-           name + " must have strides that reach less than 2^61 bytes, got the sizes " + sizes);
+    refuse_axes(" must have strides that reach less than 2^61 bytes, got the sizes ");
 }
 
 }  // namespace
@@ -65,16 +64,16 @@ void check_extent(std::string_view who, std::string_view what, const ConstTensor
 }
 
 void check_positions_view(std::string_view who, std::string_view what, const Positions& p) {
-  const std::string name(what);
+  const auto name = [&] { return std::string(what); };
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(who, name + " must be i64, i32 or f64", dtype_name(p.type));
-  if (p.axes < 1) refuse(who, name + " must have at least one axis", Index{p.axes});
+    refuse(who, name() + " must be i64, i32 or f64", dtype_name(p.type));
+  if (p.axes < 1) refuse(who, name() + " must have at least one axis", Index{p.axes});
   const ViewAxis axes[] = {{p.axes, p.axis_stride},
                            {p.batch, p.batch == 1 ? 0 : p.batch_stride},
                            {p.count, p.token_stride}};
   check_axes(who, what, axes, size_of(p.type));
   if (p.data == nullptr && p.count > 0 && p.batch > 0)
-    refuse(who, name + " must not be null where there are tokens", p.count);
+    refuse(who, name() + " must not be null where there are tokens", p.count);
 }
 
 }  // namespace posenc::v0::detail

@@ -14,7 +14,7 @@ namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
-void check_heads(const ConstHeads& h, const ConstHeads& q, const std::string& what) {
+void check_heads(const ConstHeads& h, const ConstHeads& q, const FieldName& what) {
   if (!is_float(h.dtype) || h.dtype != q.dtype)
     refuse(kAttention, what + " must have the dtype of q", dtype_name(h.dtype));
   check_extent(kAttention, what, h);
@@ -22,8 +22,8 @@ void check_heads(const ConstHeads& h, const ConstHeads& q, const std::string& wh
     refuse(kAttention, what + " must not be null when there are elements");
 }
 
-void check_same(Index got, Index want, const std::string& rule) {
-  if (got != want) refuse(kAttention, rule + ", " + std::to_string(want), got);
+void check_same(Index got, Index want, std::string_view rule) {
+  if (got != want) refuse(kAttention, std::string(rule) + ", " + std::to_string(want), got);
 }
 
 void check_result(const AttentionArgs& a, const AttentionResult& r) {
@@ -32,7 +32,8 @@ void check_result(const AttentionArgs& a, const AttentionResult& r) {
   check_same(r.out.heads, a.q.heads, "out must have the heads of q");
   check_same(r.out.tokens, a.q.tokens, "out must have the tokens of q");
   check_same(r.out.dim, a.v.dim, "out must have the head size of v");
-  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, "log_sum_exp");
+  check_log_sum_exp(kAttention, r.log_sum_exp, {a.q.batch, a.q.tokens, a.q.heads, a.v.dim},
+                    "log_sum_exp");
 }
 
 void check_numbers(const AttentionArgs& a, const CallSizes& s) {
@@ -56,14 +57,14 @@ void check_numbers(const AttentionArgs& a, const CallSizes& s) {
 
 void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
   check_known(kAttention, "the kind of a stage", g.kind);
-  const std::string what = "stage " + std::string(enum_text(g.kind)) + " ";
+  const FieldName what("stage ", enum_text(g.kind), " ");
   const bool weighted = g.kind == StageKind::add || g.kind == StageKind::rms;
   if (!weighted && (!g.q.empty() || !g.k.empty()))
     refuse(kAttention, what + "must not have arrays of q or k");
   if (g.kind == StageKind::add && g.q.empty() && g.k.empty())
     refuse(kAttention, what + "must have a bias of q or of k");
-  check_real(g.q, {divisor_of(s.heads), s.dim}, what + "array of q");
-  check_real(g.k, {divisor_of(s.key_heads), s.dim}, what + "array of k");
+  check_real(g.q, {divisor_of(s.heads), s.dim}, {what, "array of q"});
+  check_real(g.k, {divisor_of(s.key_heads), s.dim}, {what, "array of k"});
   if (!std::isfinite(g.epsilon) || g.epsilon < 0)
     refuse(kAttention, what + "epsilon must be finite and not negative", g.epsilon);
   const bool rotates = g.kind == StageKind::rotate;
@@ -115,7 +116,7 @@ void check_tensors(const AttentionArgs& a) {
     refuse_shape(kAttention, "block_table must hold at most 2^40 keys a row", a.block_table);
 }
 
-void check_positions(const Positions& p, Index rows, Index tokens, const std::string& what) {
+void check_positions(const Positions& p, Index rows, Index tokens, const FieldName& what) {
   if (p.data == nullptr && p.count == 0) return;
   if (p.count != tokens)
     refuse(kAttention, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
@@ -155,38 +156,43 @@ void check_attention(const AttentionArgs& a, const AttentionResult& r) {
 
 namespace detail {
 
-void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const std::string& what) {
+void check_result_view(std::string_view who, const ConstAttentionResult& r, const ResultSizes& s,
+                       std::string_view shape_rule, const FieldName& what) {
   const ConstHeads& o = r.out;
-  if (!is_float(o.dtype))
-    refuse(kAttention, what + " must be of a float type", dtype_name(o.dtype));
-  if (o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads || o.dim != a.v.dim ||
-      (o.data == nullptr && a.q.batch > 0 && a.q.tokens > 0 && a.v.dim > 0))
-    refuse_shape(kAttention, what + " must have the shape of the output", shape_text(o));
-  check_extent(kAttention, what, o);
-  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, what + " log_sum_exp");
+  check_extent(who, what, o);
+  if (!is_float(o.dtype)) refuse(who, what + " must be of a float type", dtype_name(o.dtype));
+  if (o.batch != s.batch || o.tokens != s.queries || o.heads != s.heads || o.dim != s.dim ||
+      (o.data == nullptr && saturated_product({s.batch, s.queries, s.heads, s.dim}) > 0))
+    refuse_shape(who, FieldName(what, " ") + shape_rule, shape_text(o));
 }
 
-void check_log_sum_exp(const ConstTensorView& l, Index batch, Index heads, Index queries,
-                       const std::string& what) {
+void check_log_sum_exp(std::string_view who, const ConstTensorView& l, const ResultSizes& s,
+                       const FieldName& what) {
   if (l.empty()) return;
-  if (l.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  if (l.device != Device::cpu) refuse(who, what + " must be in the CPU's memory");
   if (l.dtype != DType::f64 && l.dtype != DType::f32)
-    refuse(kAttention, what + " must be f64 or f32", dtype_name(l.dtype));
-  if (l.rank != 3 || l.shape[0] != batch || l.shape[1] != heads || l.shape[2] != queries)
-    refuse_shape(kAttention,
-                 what + " must be [batch, heads, queries], " + sizes_text({batch, heads, queries}),
-                 l);
-  check_extent(kAttention, what, l);
+    refuse(who, what + " must be f64 or f32", dtype_name(l.dtype));
+  if (l.rank != 3 || l.shape[0] != s.batch || l.shape[1] != s.heads || l.shape[2] != s.queries)
+    refuse_shape(
+        who,
+        what + " must be [batch, heads, queries], " + sizes_text({s.batch, s.heads, s.queries}), l);
+  check_extent(who, what, l);
+}
+
+void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const FieldName& what) {
+  const ResultSizes s{a.q.batch, a.q.tokens, a.q.heads, a.v.dim};
+  check_result_view(kAttention, r, s, "must have the shape of the output", what);
+  check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
 }
 
 namespace {
 
-void check_type(DType t, const std::string& what) {
+void check_type(DType t, const FieldName& what) {
   if (t != DType::f64 && t != DType::f32)
     refuse(kAttention, "gradient of " + what + " must be f64 or f32", dtype_name(t));
 }
 
-void check_like(const ConstHeads& g, const ConstHeads& x, const std::string& what) {
+void check_like(const ConstHeads& g, const ConstHeads& x, const FieldName& what) {
   if (g.data == nullptr) return;
   if (x.data == nullptr && x.dim == 0)
     refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
@@ -194,10 +200,10 @@ void check_like(const ConstHeads& g, const ConstHeads& x, const std::string& wha
     refuse_shape(kAttention, "gradient of " + what + " must have its shape, " + shape_text(x),
                  shape_text(g));
   check_type(g.dtype, what);
-  check_extent(kAttention, "gradient of " + what, g);
+  check_extent(kAttention, FieldName("gradient of ", what), g);
 }
 
-void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::string& what) {
+void check_like(const ConstTensorView& g, const ConstTensorView& x, const FieldName& what) {
   if (g.empty()) return;
   if (x.empty())
     refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
@@ -208,25 +214,25 @@ void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::s
   check_type(g.dtype, what);
   if (g.device != Device::cpu)
     refuse(kAttention, "gradient of " + what + " must be in the CPU's memory");
-  check_extent(kAttention, "gradient of " + what, g);
+  check_extent(kAttention, FieldName("gradient of ", what), g);
 }
 
-void check_count(std::size_t got, std::size_t want, const std::string& what) {
+void check_count(std::size_t got, std::size_t want, const FieldName& what) {
   if (got != 0 && got != want)
     refuse(kAttention, "there must be a gradient for each " + what + ", or none",
            static_cast<Index>(got));
 }
 
 void check_term_gradient(const TermGradient& g, const Term& term) {
-  const std::string what = "a term " + std::string(term_name(term)) + " ";
+  const FieldName what("a term ", term_name(term), " ");
   const TermArrays t = term_arrays(term);
-  check_like(g.table, t.table, what + "table");
-  check_like(g.query, t.query.given, what + "query");
-  check_like(g.key, t.key.given, what + "key");
-  check_like(g.mlp.in, t.mlp.in, what + "mlp in");
-  check_like(g.mlp.in_bias, t.mlp.in_bias, what + "mlp in_bias");
-  check_like(g.mlp.out, t.mlp.out, what + "mlp out");
-  check_like(g.mlp.out_bias, t.mlp.out_bias, what + "mlp out_bias");
+  check_like(g.table, t.table, {what, "table"});
+  check_like(g.query, t.query.given, {what, "query"});
+  check_like(g.key, t.key.given, {what, "key"});
+  check_like(g.mlp.in, t.mlp.in, {what, "mlp in"});
+  check_like(g.mlp.in_bias, t.mlp.in_bias, {what, "mlp in_bias"});
+  check_like(g.mlp.out, t.mlp.out, {what, "mlp out"});
+  check_like(g.mlp.out_bias, t.mlp.out_bias, {what, "mlp out_bias"});
 }
 
 }  // namespace

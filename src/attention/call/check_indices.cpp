@@ -12,7 +12,7 @@ Index element(const ConstTensorView& v, Index i, Index j = 0) {
   return integer_element(v.data, v.dtype, i * v.stride[0] + (v.rank > 1 ? j * v.stride[1] : 0));
 }
 
-void check_boundaries(const ConstTensorView& cu, Index tokens, const std::string& what) {
+void check_boundaries(const ConstTensorView& cu, Index tokens, const FieldName& what) {
   if (cu.empty()) return;
   Index last = 0;
   for (Index i = 0; i < cu.shape[0]; ++i) {

@@ -10,8 +10,7 @@ namespace posenc::inline v0::detail {
 namespace {
 
 // [B|1, G, Tq, Tk] or [Tq, Tk].
-void check_pairs(const ConstTensorView& v, const CallSizes& s, bool flags,
-                 const std::string& what) {
+void check_pairs(const ConstTensorView& v, const CallSizes& s, bool flags, const FieldName& what) {
   if (v.empty()) return;
   if (v.rank == 3)
     refuse_shape(kAttention,

@@ -9,7 +9,29 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-using Operands = std::vector<Operand>;
+// Operands of a call: memory is allocated for calls with many of them only.
+class Operands {
+ public:
+  void push_back(const Operand& x) {
+    if (size_ < few_.size()) {
+      few_[size_++] = x;
+      return;
+    }
+    if (many_.empty()) many_.assign(few_.begin(), few_.end());
+    many_.push_back(x);
+    ++size_;
+  }
+  std::size_t size() const noexcept { return size_; }
+  const Operand* data() const noexcept { return many_.empty() ? few_.data() : many_.data(); }
+  const Operand* begin() const noexcept { return data(); }
+  const Operand* end() const noexcept { return data() + size_; }
+  const Operand& operator[](std::size_t n) const noexcept { return data()[n]; }
+
+ private:
+  std::array<Operand, 24> few_{};
+  std::vector<Operand> many_;
+  std::size_t size_ = 0;
+};
 
 // Whatever has elements.
 template <class View>
@@ -124,10 +146,12 @@ Operands written_by(const AttentionGradients& g) {
 }  // namespace
 
 std::vector<Operand> operands_read(const AttentionArgs& a) {
-  return read_by(a);
+  const Operands all = read_by(a);
+  return {all.begin(), all.end()};
 }
 std::vector<Operand> operands_written(const AttentionGradients& g) {
-  return written_by(g);
+  const Operands all = written_by(g);
+  return {all.begin(), all.end()};
 }
 
 void check_overlap(const AttentionArgs& a, const AttentionResult& r) {
@@ -141,7 +165,7 @@ void check_overlap(const AttentionArgs& a, const AttentionGradients& g) {
   const Operands all = written_by(g), read = read_by(a);
   for (std::size_t n = 0; n < all.size(); ++n) {
     check_no_self_overlap(kAttention, all[n]);
-    for (const Operand& other : std::span(all).subspan(n + 1))
+    for (const Operand& other : std::span<const Operand>(all).subspan(n + 1))
       check_in_place(kAttention, all[n], other);
     for (const Operand& in : read) check_separate(kAttention, in, all[n]);
   }
@@ -151,7 +175,8 @@ void check_overlap(const ConstAttentionResult& d, const AttentionGradients& g) {
   Operands read;
   put(read, "the gradient of out", d.out);
   put(read, "the gradient of log_sum_exp", d.log_sum_exp);
-  for (const Operand& out : written_by(g))
+  const Operands all = written_by(g);
+  for (const Operand& out : all)
     for (const Operand& in : read) check_separate(kAttention, in, out);
 }
 
@@ -160,7 +185,8 @@ void check_overlap(const AttentionArgs& a, std::span<const Operand> outputs) {
 }
 
 void check_overlap(const ConstTensorView& d_scores, const AttentionGradients& g) {
-  for (const Operand& out : written_by(g))
+  const Operands all = written_by(g);
+  for (const Operand& out : all)
     check_separate(kAttention, {"the gradient of the scores", memory_of(d_scores)}, out);
 }
 

@@ -16,15 +16,17 @@ std::string wanted_size(Index want) {
 }
 
 void check_shape(const ConstTensorView& v, WantedShape shape, std::string_view types, bool right,
-                 const std::string& what) {
-  const std::string rule = what + " must be " + wanted_text(shape) + " of " + std::string(types);
+                 const FieldName& what) {
+  const auto rule = [&] {
+    return what + " must be " + wanted_text(shape) + " of " + std::string(types);
+  };
   if (v.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
   check_extent(kAttention, what, v);
-  if (!right) refuse(kAttention, rule, dtype_name(v.dtype));
+  if (!right) refuse(kAttention, rule(), dtype_name(v.dtype));
   bool same = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t axis = 0;
   for (const Index want : shape) same = same && fits(v.shape[axis++], want);
-  if (!same) refuse_shape(kAttention, rule, v);
+  if (!same) refuse_shape(kAttention, rule(), v);
 }
 
 }  // namespace
@@ -52,26 +54,26 @@ std::string wanted_text(WantedShape shape) {
   return text + "]";
 }
 
-void check_real(const ConstTensorView& v, WantedShape shape, const std::string& what) {
+void check_real(const ConstTensorView& v, WantedShape shape, const FieldName& what) {
   if (!v.empty())
     check_shape(v, shape, "f64 or f32", v.dtype == DType::f64 || v.dtype == DType::f32, what);
 }
 
-void check_integer(const ConstTensorView& v, WantedShape shape, const std::string& what) {
+void check_integer(const ConstTensorView& v, WantedShape shape, const FieldName& what) {
   if (!v.empty())
     check_shape(v, shape, "i64 or i32", v.dtype == DType::i64 || v.dtype == DType::i32, what);
 }
 
-void check_flags(const ConstTensorView& v, WantedShape shape, const std::string& what) {
+void check_flags(const ConstTensorView& v, WantedShape shape, const FieldName& what) {
   if (!v.empty()) check_shape(v, shape, "u8", v.dtype == DType::u8, what);
 }
 
-void check_given(const ConstTensorView& v, WantedShape shape, const std::string& what) {
+void check_given(const ConstTensorView& v, WantedShape shape, const FieldName& what) {
   if (v.empty()) refuse(kAttention, what + " must be given, " + wanted_text(shape));
   check_real(v, shape, what);
 }
 
-void needs_axis(const AttentionArgs& a, std::int32_t axis, const std::string& who) {
+void needs_axis(const AttentionArgs& a, std::int32_t axis, const FieldName& who) {
   const CallSizes s(a);
   for (const Positions* p : {&a.query_positions, &a.key_positions}) {
     const Index tokens = p == &a.query_positions ? s.queries : s.keys;

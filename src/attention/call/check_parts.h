@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "attention/call/field_name.h"
 #include "posenc/attention/attend.h"
 
 namespace posenc::inline v0::detail {
@@ -19,12 +20,18 @@ struct CallSizes {
 // Throws [attention]: q, k and v that do not go together, sizes and strides beyond 64 bits.
 void check_tensors(const AttentionArgs&);
 // Positions, where given, of so many tokens in one row or `rows`.
-void check_positions(const Positions&, Index rows, Index tokens, const std::string& what);
+void check_positions(const Positions&, Index rows, Index tokens, const FieldName& what);
 // A result that a backward pass reads, `what` in messages.
-void check_read(const AttentionArgs&, const ConstAttentionResult&, const std::string& what);
-// log_sum_exp of [batch, heads, queries] in the CPU's memory.
-void check_log_sum_exp(const ConstTensorView&, Index batch, Index heads, Index queries,
-                       const std::string& what);
+void check_read(const AttentionArgs&, const ConstAttentionResult&, const FieldName& what);
+// The views of a result: out [batch, queries, heads, dim] of a float type, log_sum_exp in the CPU's
+// memory. shape_rule: what an error says of another shape of out.
+struct ResultSizes {
+  Index batch, queries, heads, dim;
+};
+void check_result_view(std::string_view who, const ConstAttentionResult&, const ResultSizes&,
+                       std::string_view shape_rule, const FieldName& what);
+void check_log_sum_exp(std::string_view who, const ConstTensorView&, const ResultSizes&,
+                       const FieldName& what);
 
 // In an expected shape: n; one_or(n): 1 or n; divisor_of(n): at least 1 and a divisor of n;
 // kAny: at least 0. An empty view passes.
@@ -38,13 +45,13 @@ constexpr Index divisor_of(Index n) {
 using WantedShape = std::initializer_list<Index>;
 bool fits(Index got, Index want);
 std::string wanted_text(WantedShape);
-void check_real(const ConstTensorView&, WantedShape, const std::string& what);
-void check_integer(const ConstTensorView&, WantedShape, const std::string& what);
-void check_flags(const ConstTensorView&, WantedShape, const std::string& what);
-void check_given(const ConstTensorView&, WantedShape, const std::string& what);  // real, not empty
+void check_real(const ConstTensorView&, WantedShape, const FieldName& what);
+void check_integer(const ConstTensorView&, WantedShape, const FieldName& what);
+void check_flags(const ConstTensorView&, WantedShape, const FieldName& what);
+void check_given(const ConstTensorView&, WantedShape, const FieldName& what);  // real, not empty
 
 // Positions of queries and keys that have the axis.
-void needs_axis(const AttentionArgs&, std::int32_t axis, const std::string& who);
+void needs_axis(const AttentionArgs&, std::int32_t axis, const FieldName& who);
 void check_mask(const AttentionArgs&, const CallSizes&);
 // Term number `number` of the call.
 void check_term(const AttentionArgs&, const CallSizes&, std::size_t number);

@@ -17,7 +17,7 @@ struct Checked {
   const AttentionArgs& a;
   const CallSizes& s;
   std::size_t number;  // of the term
-  std::string what;    // "term product "
+  FieldName what;      // "term product "
 };
 
 bool picks_rows(const PickedRows& t) {
@@ -32,7 +32,7 @@ void check_picks(const Checked& c, const PickedRows& t) {
     if (line.count < 1) refuse(kAttention, c.what + "line must have at least one row", line.count);
     if (line.count > kMostSize)
       refuse(kAttention, c.what + "line must have at most 2^40 rows", line.count);
-    needs_axis(c.a, line.axis, c.what + "line");
+    needs_axis(c.a, line.axis, {c.what, "line"});
   }
   const IndexPair& p = t.pair;
   if (p.row == nullptr) return;
@@ -43,12 +43,12 @@ void check_picks(const Checked& c, const PickedRows& t) {
            p.query_classes);
   if (p.query_class.empty() || p.key_class.empty())
     refuse(kAttention, c.what + "pair must have the classes of queries and keys");
-  check_integer(p.query_class, {one_or(c.s.batch), c.s.queries}, c.what + "query_class");
-  check_integer(p.key_class, {one_or(c.s.key_rows), c.s.keys}, c.what + "key_class");
+  check_integer(p.query_class, {one_or(c.s.batch), c.s.queries}, {c.what, "query_class"});
+  check_integer(p.key_class, {one_or(c.s.key_rows), c.s.keys}, {c.what, "key_class"});
 }
 
 void check_table(const Checked& c, const ConstTensorView& table, Index rows, Index channels) {
-  check_given(table, {one_or(c.s.batch), divisor_of(c.s.heads), rows, channels}, c.what + "table");
+  check_given(table, {one_or(c.s.batch), divisor_of(c.s.heads), rows, channels}, {c.what, "table"});
 }
 
 // A table of rows that lines and a pair pick.
@@ -61,7 +61,7 @@ void check_row_table(const Checked& c, const PickedRows& t, Index channels) {
 
 // Channels of a factor, 0 where it is absent.
 Index check_factor(const Checked& c, const Factor& f, bool query) {
-  const std::string what = c.what + (query ? "query" : "key");
+  const FieldName what(c.what, query ? "query" : "key");
   if (f.content && f.given.data != nullptr)
     refuse(kAttention, what + " must be the content or given, not both");
   if (f.content) return c.s.dim;
@@ -130,13 +130,13 @@ void check_kind(const Checked& c, const GatesTerm& t) {
 }
 
 void check_mlp(const Checked& c, const Mlp& m, Index channels, bool kernels) {
-  check_given(m.in, {kAny, channels, kernels ? kAny : 1}, c.what + "mlp in");
+  check_given(m.in, {kAny, channels, kernels ? kAny : 1}, {c.what, "mlp in"});
   const Index width = m.in.shape[0], kernel = m.in.shape[2];
   if (width < 1) refuse(kAttention, c.what + "mlp must have units", width);
   if (kernel < 1 || kernel % 2 == 0) refuse(kAttention, c.what + "kernel must be odd", kernel);
-  check_given(m.in_bias, {width}, c.what + "mlp in_bias");
-  check_given(m.out, {divisor_of(c.s.heads), width, kernel}, c.what + "mlp out");
-  check_given(m.out_bias, {divisor_of(c.s.heads)}, c.what + "mlp out_bias");
+  check_given(m.in_bias, {width}, {c.what, "mlp in_bias"});
+  check_given(m.out, {divisor_of(c.s.heads), width, kernel}, {c.what, "mlp out"});
+  check_given(m.out_bias, {divisor_of(c.s.heads)}, {c.what, "mlp out_bias"});
   if (!std::isfinite(m.slope)) refuse(kAttention, c.what + "slope must be finite", m.slope);
 }
 
@@ -175,7 +175,7 @@ void check_kind(const Checked& c, const ValueRowsTerm& t) {
 
 void check_term(const AttentionArgs& a, const CallSizes& s, std::size_t number) {
   const Term& term = a.terms[number];
-  const Checked c{a, s, number, "term " + std::string(term_name(term)) + " "};
+  const Checked c{a, s, number, {"term ", term_name(term), " "}};
   std::visit(
       [&](const auto& t) {
         if (!std::isfinite(t.scale)) refuse(kAttention, c.what + "scale must be finite", t.scale);

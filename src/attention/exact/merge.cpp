@@ -17,33 +17,21 @@ namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
-struct ResultShape {
-  Index batch, heads, tokens, dim;
-};
-
-void check_part(const ConstAttentionResult& r, const ResultShape& s, bool needs_lse,
-                const std::string& what) {
-  const ConstHeads& o = r.out;
-  check_extent(kAttention, what, o);
-  if (!is_float(o.dtype))
-    refuse(kAttention, what + " must be of a float type", dtype_name(o.dtype));
-  if (o.batch != s.batch || o.heads != s.heads || o.tokens != s.tokens || o.dim != s.dim ||
-      (o.data == nullptr && saturated_product({s.batch, s.heads, s.tokens, s.dim}) > 0))
-    refuse_shape(kAttention, what + " must have the shape of the whole", shape_text(o));
-  const ConstTensorView& l = r.log_sum_exp;
-  if (l.empty() && !needs_lse) return;
-  if (l.empty() && saturated_product({s.batch, s.heads, s.tokens}) > 0)
+void check_part(const ConstAttentionResult& r, const ResultSizes& s, bool needs_lse,
+                const FieldName& what) {
+  check_result_view(kAttention, r, s, "must have the shape of the whole", what);
+  if (needs_lse && r.log_sum_exp.empty() && saturated_product({s.batch, s.heads, s.queries}) > 0)
     refuse(kAttention, what + " must have log_sum_exp");
-  check_log_sum_exp(l, s.batch, s.heads, s.tokens, what + " log_sum_exp");
+  check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
 }
 
-ResultShape check_merge(std::span<const ConstAttentionResult> parts, const ConstHeads& whole,
+ResultSizes check_merge(std::span<const ConstAttentionResult> parts, const ConstHeads& whole,
                         Normalisation how) {
   check_known(kAttention, "normalisation", how);
   if (how == Normalisation::stick_breaking_own)
     refuse(kAttention, "parts must be of softmax or stick_breaking", enum_text(how));
   check_extent(kAttention, "the whole", whole);
-  const ResultShape s{whole.batch, whole.heads, whole.tokens, whole.dim};
+  const ResultSizes s{whole.batch, whole.tokens, whole.heads, whole.dim};
   for (const ConstAttentionResult& p : parts) check_part(p, s, true, "a part");
   return s;
 }
@@ -58,10 +46,10 @@ struct RowAt {
   }
 };
 template <class F>
-void each_result_row(const ResultShape& s, const F& fn) {
+void each_result_row(const ResultSizes& s, const F& fn) {
   for (Index b = 0; b < s.batch; ++b)
     for (Index h = 0; h < s.heads; ++h)
-      for (Index t = 0; t < s.tokens; ++t) fn(RowAt{b, h, t});
+      for (Index t = 0; t < s.queries; ++t) fn(RowAt{b, h, t});
 }
 
 double entry(const ConstHeads& o, const RowAt& row, Index d) noexcept {
@@ -104,7 +92,7 @@ double fill_shares(std::span<const ConstAttentionResult> parts, Normalisation ho
 void merge(std::span<const ConstAttentionResult> parts, const AttentionResult& whole,
            Normalisation how) {
   using namespace detail;
-  const ResultShape s = check_merge(parts, whole.out, how);
+  const ResultSizes s = check_merge(parts, whole.out, how);
   check_part(whole, s, false, "the whole");
   check_overlap(parts, whole);
   std::vector<double> share;
@@ -128,7 +116,7 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
                     const ConstAttentionResult& d_whole, std::span<const AttentionResult> d_parts,
                     Normalisation how) {
   using namespace detail;
-  const ResultShape s = check_merge(parts, whole.out, how);
+  const ResultSizes s = check_merge(parts, whole.out, how);
   check_part(whole, s, false, "the whole");
   check_part(d_whole, s, false, "the gradient of the whole");
   if (d_parts.size() != parts.size())

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/call/check_parts.h"
 #include "attention/exact/gradient_sums.h"
 #include "attention/exact/load_vectors.h"
 #include "core/extent.h"
@@ -269,24 +270,10 @@ void pull_path_sums(PathSum& sum) noexcept {
 }
 
 void check_path_result(const PathArgs& a, const ConstAttentionResult& r, const char* what) {
-  const ConstHeads& o = r.out;
-  if (o.data == nullptr || o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads ||
-      o.dim != a.v.dim || !is_float(o.dtype))
-    detail::refuse_shape(kPath,
-                         std::string(what) + " must be of a float type and have the shape " +
-                             detail::sizes_text({a.q.batch, a.q.tokens, a.q.heads, a.v.dim}),
-                         detail::shape_text(o));
-  detail::check_extent(kPath, what, o);
-  const ConstTensorView& l = r.log_sum_exp;
-  if (!l.empty() && l.device != Device::cpu)
-    refuse(kPath, "log_sum_exp must be in the CPU's memory");
-  if (!l.empty() && (l.rank != 3 || l.shape[0] != a.q.batch || l.shape[1] != a.q.heads ||
-                     l.shape[2] != a.q.tokens || (l.dtype != DType::f64 && l.dtype != DType::f32)))
-    detail::refuse_shape(kPath,
-                         "log_sum_exp must be [batch, heads, queries] of f64 or f32, " +
-                             detail::sizes_text({a.q.batch, a.q.heads, a.q.tokens}),
-                         l);
-  if (!l.empty()) detail::check_extent(kPath, "log_sum_exp", l);
+  const detail::ResultSizes s{a.q.batch, a.q.tokens, a.q.heads, a.v.dim};
+  detail::check_result_view(
+      kPath, r, s, "must be of a float type and have the shape of q with the channels of v", what);
+  detail::check_log_sum_exp(kPath, r.log_sum_exp, s, "log_sum_exp");
 }
 
 // What a call reads, by name.

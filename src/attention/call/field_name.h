@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The name of an argument in error messages, made of parts without allocating: a check that passes
+// builds no string.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <string>
+#include <string_view>
+
+namespace posenc::inline v0::detail {
+
+class FieldName {
+ public:
+  FieldName(const char* name) : FieldName(std::string_view(name), {}) {}
+  FieldName(std::string_view a, std::string_view b, std::string_view c = {}) {
+    for (const std::string_view part : {a, b, c}) {
+      assert(size_ + part.size() <= text_.size());
+      const std::size_t n = std::min(part.size(), text_.size() - size_);
+      std::copy_n(part.begin(), n, text_.begin() + static_cast<std::ptrdiff_t>(size_));
+      size_ += n;
+    }
+  }
+  operator std::string_view() const noexcept { return {text_.data(), size_}; }
+
+  // Of messages.
+  friend std::string operator+(const FieldName& a, std::string_view b) {
+    return std::string(std::string_view(a)).append(b);
+  }
+  friend std::string operator+(std::string_view a, const FieldName& b) {
+    return std::string(a).append(std::string_view(b));
+  }
+
+ private:
+  std::array<char, 80> text_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace posenc::v0::detail
