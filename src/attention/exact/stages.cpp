@@ -9,6 +9,7 @@
 #include "core/element.h"
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
+#include "positions/length.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -146,23 +147,26 @@ struct Rotation {
                   DType::f64};
     plan.apply(as_key ? QK{{}, h} : QK{h, {}}, slice_positions(p, row, tokens), mode, executor);
   }
-  Positions axes_of(Positions p) const {
-    const Index axes = plan.spec().axes();
+  // Throws [rotary]: a length of the whole call for which the frequencies do not hold.
+  Positions positions_of_call(Positions p) const {
+    const RotarySpec& spec = plan.spec();
+    const Index axes = spec.axes();
     if (axes > p.axes)
       refuse(kAttention,
              "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
     p.axes = static_cast<std::int32_t>(axes);
+    check_length("rotary", p, {spec.valid_from(), spec.valid_to()});
     return p;
   }
   void queries(double* x, const StageShape& s) const {
     if (s.vectors() == 0) return;
-    const Positions p = axes_of(c.args.query_positions);
+    const Positions p = positions_of_call(c.args.query_positions);
     for (Index b = 0; b < s.batch; ++b) apply(x, s, b, {0, s.tokens}, p, false);
   }
   // Those that some query may see.
   void keys(double* x, const StageShape& s, bool as_key) const {
     if (s.vectors() == 0) return;
-    const Positions p = axes_of(c.args.key_positions);
+    const Positions p = positions_of_call(c.args.key_positions);
     for (Index r = 0; r < s.batch; ++r)
       for (const Run& run : c.seen_runs(r)) apply(x, s, r, run, p, as_key);
   }
@@ -178,7 +182,9 @@ void rotate_all(const CallView& c, std::size_t stage, const Shapes& shapes, doub
                 double* v, RotateMode mode, const Executor& executor) {
   const Stage& s = c.args.prepare[stage];
   const RotaryPlan* lowered = c.lowered.rotation(stage);
-  const RotaryPlan plan = lowered != nullptr ? *lowered : RotaryPlan(*s.rotary, DType::f64);
+  const RotaryPlan plan = lowered != nullptr
+                              ? *lowered
+                              : RotaryPlan(*s.rotary, DType::f64, {.outside = OutsideRange::allow});
   const Rotation rotation{c, plan, mode, executor};
   rotation.queries(q, shapes.q);
   rotation.keys(k, shapes.k, true);

@@ -80,7 +80,8 @@ AttentionPlan::AttentionPlan(std::vector<AnyRelativeScheme> schemes, const Atten
           "head_dim of the rotary encoding must be that of q, " + std::to_string(s.sizes.head_dim),
           rotary->head_dim);
     s.rotary = *rotary;
-    s.rotation.emplace(*rotary, DType::f64);
+    // The engine checks the length of the whole call: rows and runs of keys may be shorter.
+    s.rotation.emplace(*rotary, DType::f64, PlanOptions{.outside = OutsideRange::allow});
   }
   s.shape = {.heads = s.sizes.heads,
              .head_dim = s.sizes.head_dim,
