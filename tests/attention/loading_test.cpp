@@ -9,6 +9,7 @@
 #include "core/element.h"
 #include "kernels/attention/widen.h"
 #include "posenc/attention/attend.h"
+#include "posenc/attention/explain_plan.h"
 #include "posenc/core/isa.h"
 #include "support/random.h"
 
@@ -168,6 +169,22 @@ TEST(Loading, HiddenKeysAreNotRead) {
       if (paged) call.pages[28] = call.pages[29] = Index{1} << 40;
       EXPECT_EQ(last_row(a).out, want.out) << queries << paged;
     }
+}
+
+// 1 x 16,384 x 8 x 64: one row of scores, and q in double; with 32 queries k and v too.
+TEST(Loading, FewQueriesNeedNoCopyOfTheCache) {
+  constexpr Index kKeys = 16384, kHeads = 8, kDim = 64;
+  const std::vector<float> x(kKeys * kHeads * kDim);
+  AttentionArgs a;
+  a.q = heads(x.data(), 1, kHeads, kDim);
+  a.k = a.v = heads(x.data(), kKeys, kHeads, kDim);
+  a.scale = 1;
+  constexpr std::size_t kRow = kKeys * sizeof(double), kCopy = kRow * kHeads * kDim;
+  EXPECT_GE(explain_plan(a).workspace_bytes, kRow);
+  EXPECT_LE(explain_plan(a).workspace_bytes, 2 * kRow);
+  a.q = heads(x.data(), 32, kHeads, kDim);
+  EXPECT_GE(explain_plan(a).workspace_bytes, 2 * kCopy);
+  EXPECT_LE(explain_plan(a).workspace_bytes, 2 * kCopy + 10 * kRow);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "attention/call/check_parts.h"
 #include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
+#include "attention/exact/load_keys.h"
 #include "attention/exact/row_blocks.h"
 #include "core/element.h"
 #include "core/extent.h"
@@ -79,16 +80,14 @@ void exact_forward(const AttentionArgs& a, const LoweredCall& lowered,
   each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept { write_rows(c, w, result); });
 }
 
-// Copies of q, k and v in double, k twice, and a block of rows of scores.
+// Copies of q, k and v in double, and the rows of scores of one thread.
 std::size_t exact_workspace_bytes(const AttentionArgs& a, const LoweredCall&) {
-  const CallSizes s(a);
-  Index numbers = 0;
-  for (const Index n : {saturated_product({s.batch, s.heads, s.queries, s.dim}),
-                        saturated_product({s.key_rows, s.key_heads, s.keys, 2, s.dim}),
-                        saturated_product({s.key_rows, s.key_heads, s.keys, s.value_dim}),
-                        saturated_product({kBlockRows, 13 * s.keys + 2 * s.dim + 2 * s.value_dim})})
-    if (__builtin_add_overflow(numbers, n, &numbers)) numbers = std::numeric_limits<Index>::max();
-  return static_cast<std::size_t>(saturated_product({numbers, sizeof(double)}));
+  const CallCopies copies = call_copies(a, false);
+  const std::size_t rows = row_bytes(ReadyCall(a), copies.streams, RowsFor::output);
+  std::size_t bytes = 0;
+  if (__builtin_add_overflow(static_cast<std::size_t>(copies.bytes), rows, &bytes))
+    bytes = std::numeric_limits<std::size_t>::max();
+  return bytes;
 }
 
 }  // namespace detail

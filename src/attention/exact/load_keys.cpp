@@ -4,22 +4,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "attention/call/check_parts.h"
 #include "core/extent.h"
 #include "core/memory_limit.h"
 
 namespace posenc::inline v0::detail {
 namespace {
-
-// The copies that a call makes of q, k and v: rows of k where they are read, and tiles of it; rows
-// of v, and tiles of it in a backward pass.
-void check_copies(const CallView& c, bool backward) {
-  Index bytes = 0;
-  for (const Index n :
-       {saturated_product({c.B, c.H, c.Tq, c.D, 8}), saturated_product({c.R, c.G, c.Tk, c.D, 16}),
-        saturated_product({c.R, c.G, c.Tk, c.V, backward ? 16 : 8})})
-    if (__builtin_add_overflow(bytes, n, &bytes)) bytes = std::numeric_limits<Index>::max();
-  check_memory("attention", "q, k and v in double", static_cast<std::size_t>(bytes));
-}
 
 std::size_t keys_size(const CallView& c, Index channels) {
   return static_cast<std::size_t>(c.R * c.G * c.Tk * channels);
@@ -35,6 +25,24 @@ bool reads_key_rows(const AttentionArgs& a, bool backward) {
 }
 
 }  // namespace
+
+CallCopies call_copies(const AttentionArgs& a, bool backward) {
+  const CallSizes s(a);
+  CallCopies copies;
+  copies.key_rows = reads_key_rows(a, backward);
+  // One block of rows reads all of its keys: nobody else needs a copy.
+  copies.streams = !copies.key_rows && a.normalisation != Normalisation::stick_breaking_own &&
+                   s.heads / s.key_heads * s.queries <= kBlockRows;
+  const Index key_bytes = copies.streams ? 0 : copies.key_rows ? 16 : 8;
+  const Index value_bytes = copies.streams ? 0 : backward ? 16 : 8;
+  for (const Index n :
+       {saturated_product({s.batch, s.heads, s.queries, s.dim, 8}),
+        saturated_product({s.key_rows, s.key_heads, s.keys, s.dim, key_bytes}),
+        saturated_product({s.key_rows, s.key_heads, s.keys, s.value_dim, value_bytes})})
+    if (__builtin_add_overflow(copies.bytes, n, &copies.bytes))
+      copies.bytes = std::numeric_limits<Index>::max();
+  return copies;
+}
 
 std::vector<Run> CallView::seen_runs(Index r) const {
   std::vector<Run> runs;
@@ -53,12 +61,11 @@ void load_keys(CallView& c, bool backward, const Executor& executor) {
   const AttentionArgs& a = c.args;
   c.key_source = VectorSource(a.k, a.block_table);
   c.value_source = VectorSource(a.v, a.block_table);
-  const bool rows = reads_key_rows(a, backward);
-  const bool own = a.normalisation == Normalisation::stick_breaking_own;
-  // One block of rows reads all of its keys: nobody else needs a copy.
-  c.streams = !rows && !own && c.H / c.G * c.Tq <= kBlockRows;
+  const CallCopies copies = call_copies(a, backward);
+  const bool rows = copies.key_rows, own = a.normalisation == Normalisation::stick_breaking_own;
+  check_memory("attention", "q, k and v in double", static_cast<std::size_t>(copies.bytes));
+  c.streams = copies.streams;
   if (c.streams) return;
-  check_copies(c, backward);
   c.seen = tiles_seen(c, own);
   c.v.resize(keys_size(c, c.V));
   (rows ? c.k : c.k_tiles).resize(rows ? keys_size(c, c.D) : keys_tiles_size(c, c.D));

@@ -7,6 +7,14 @@
 
 namespace posenc::inline v0::detail {
 
+// The copies that a call makes of q, k and v, by its shape.
+struct CallCopies {
+  bool streams = false;   // keys and values are converted a few at a time, and not kept
+  bool key_rows = false;  // k is kept as rows beside its tiles
+  Index bytes = 0;        // v too in a backward pass
+};
+CallCopies call_copies(const AttentionArgs&, bool backward);
+
 // Reads keys and values: all that some query may see, each once.
 void load_keys(CallView&, bool backward, const Executor&);
 // The tiles of k, and backward of v, from the rows: after the stages.

@@ -70,16 +70,21 @@ void each_head(RowWork& w, const F& fn) {
 
 // Rows of a call, one after the other: by batch entry, head and query. All heads of a row are one
 // where they are needed at once.
-inline Index row_count(const CallView& c) {
+inline Index row_count(const ReadyCall& c) {
   return c.B * (c.all_heads ? 1 : c.H) * c.Tq;
 }
 // Eight, and more where channels are many: then keys and values are read from far for each block.
 // Streamed keys are converted once for all rows that share them.
-inline Index rows_at_once(const CallView& c) {
+inline Index rows_at_once(const ReadyCall& c, bool streams) {
   if (c.all_heads) return 1;
-  if (c.streams) return std::max<Index>(1, c.H / c.G * c.Tq);
+  if (streams) return std::max<Index>(1, c.H / c.G * c.Tq);
   return std::max(c.D, c.V) > 64 ? kBlockRows : kBlockRows / 2;
 }
+inline Index rows_at_once(const CallView& c) {
+  return rows_at_once(c, c.streams);
+}
+// Arrays of the rows that one thread has at once.
+std::size_t row_bytes(const ReadyCall&, bool streams, RowsFor);
 // Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.
 void fill_scores(const CallView&, Index first, Index count, RowWork&) noexcept;
 // p, log_sum_exp and remainder out of scores; the gradient of scores out of d_p: weights.cpp.

@@ -141,41 +141,54 @@ void join_runs(RowWork& w) noexcept {
   }
 }
 
-}  // namespace
-
 // Arrays that nobody reads after the next one is made are that one: of softmax without caps and
 // mixes a row is one array of scores and weights, one of terms and one of gradients. They are not
 // written before a row fills them.
-void take_arrays(const CallView& c, RowsFor what, HeadRow& r, Arena& arena) {
+void take_arrays(const ReadyCall& c, RowsFor what, HeadRow& r, Arena& arena) {
   const Index size = whole_tiles(c.Tk);
   const bool lean = what != RowsFor::scores && !c.all_heads && c.args.softcap == 0;
   const bool softmax = c.args.normalisation == Normalisation::softmax, merged = lean && softmax;
   const auto take = [&arena](Index doubles) { return arena.take<double>(doubles); };
   r.query = take(c.D), r.out = take(c.V), r.raw = take(size);
   if (!lean) r.content = take(size);
-  if (!lean || !c.terms.empty()) r.terms = take(size);
+  if (!lean || !c.args.terms.empty()) r.terms = take(size);
   r.plain = lean && c.args.head_scale.empty() ? r.raw : take(size);
-  r.scores = c.mix_before.empty() ? r.plain : take(size);
+  r.scores = c.args.mix_before.empty() ? r.plain : take(size);
   r.p = merged ? r.scores : take(size);
-  r.mixed = c.mix_after.empty() ? r.p : take(size);
+  r.mixed = c.args.mix_after.empty() ? r.p : take(size);
   if (what != RowsFor::gradients) return;
   r.d_query = take(c.D), r.d_out = take(c.V), r.d_mixed = take(size);
-  r.d_p = c.mix_after.empty() ? r.d_mixed : take(size);
+  r.d_p = c.args.mix_after.empty() ? r.d_mixed : take(size);
   r.d_scores = merged ? r.d_p : take(size);
-  r.d_plain = c.mix_before.empty() ? r.d_scores : take(size);
+  r.d_plain = c.args.mix_before.empty() ? r.d_scores : take(size);
   r.d_content = lean ? r.d_plain : take(size);
   r.d_terms = lean ? r.d_plain : take(size);
 }
 
+// Of all arrays of one row. Rows begin nine cache lines beside whole pages: in the first cache they
+// do not push each other out.
+std::size_t bytes_of_row(const ReadyCall& c, RowsFor what) {
+  HeadRow row;
+  Arena one;
+  take_arrays(c, what, row, one);
+  constexpr std::size_t kPage = 4096, kBeside = 576;
+  return (one.bytes() + kPage - 1) / kPage * kPage + kBeside;
+}
+std::size_t rows_of_work(const ReadyCall& c, bool streams) {
+  return static_cast<std::size_t>(
+      c.all_heads ? c.H : std::min(rows_at_once(c, streams), std::max<Index>(1, row_count(c))));
+}
+
+}  // namespace
+
+std::size_t row_bytes(const ReadyCall& c, bool streams, RowsFor what) {
+  return rows_of_work(c, streams) * bytes_of_row(c, what);
+}
+
 RowWork::RowWork(const CallView& c, RowsFor what) {
   const auto n = static_cast<std::size_t>(c.Tk);
-  heads.resize(static_cast<std::size_t>(
-      c.all_heads ? c.H : std::min(rows_at_once(c), std::max<Index>(1, row_count(c)))));
-  Arena one;
-  take_arrays(c, what, heads[0], one);
-  // Rows lie nine cache lines beside whole pages: in the first cache they do not push each other out.
-  constexpr std::size_t kPage = 4096, kBeside = 576;
-  const std::size_t each = (one.bytes() + kPage - 1) / kPage * kPage + kBeside;
+  heads.resize(rows_of_work(c, c.streams));
+  const std::size_t each = bytes_of_row(c, what);
   check_memory("attention", "rows of scores in double", heads.size() * each);
   memory_.resize(heads.size() * each / sizeof(double));
   for (HeadRow& r : heads) {
