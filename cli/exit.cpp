@@ -6,9 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <iostream>
 
-#include "common.h"
+#include "posenc/report/request.h"
 #include "streams.h"
 
 namespace posenc::cli {
@@ -23,13 +22,14 @@ int code_of(const std::system_error& e) {
        {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
         std::errc::not_enough_memory, std::errc::bad_file_descriptor,
         std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
-    if (e.code() == full) return kResources;
-  return e.code().value() == EDQUOT ? kResources : kBadInput;
+    if (e.code() == full) return report::kResources;
+  return e.code().value() == EDQUOT ? report::kResources : report::kBadInput;
 }
 
 int finished(int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
-  return fail(kResources, fmt::format("stdout cannot be written: {}", std::strerror(errno)));
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return fail(report::kResources,
+              fmt::format("stdout cannot be written: {}", std::strerror(errno)));
 }
 
 }  // namespace posenc::cli

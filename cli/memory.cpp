@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "common.h"
+#include "posenc/report/text.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ namespace posenc::cli {
 std::string not_enough_memory() {
   if (refused_bytes == 0) return "not enough memory";
   return fmt::format("not enough memory: {} were asked for",
-                     bytes_text(static_cast<double>(refused_bytes)));
+                     report::bytes_text(static_cast<double>(refused_bytes)));
 }
 
 }  // namespace posenc::cli

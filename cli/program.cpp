@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program: what goes wrong as one message and an exit code.
+#include "program.h"
+
 #include <csignal>
 #include <exception>
+#include <memory>
 #include <new>
 #include <system_error>
+#include <vector>
 
-#include "common.h"
 #include "exit.h"
 #include "memory.h"
-#include "program.h"
+#include "posenc/report/command_line.h"
 #include "signals.h"
 #include "streams.h"
 
@@ -19,15 +21,26 @@ int run_program(int argc, char** argv) {
   try {
     remove_files_on_signals();
     std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, said like others
-    return finished(run_verb(argc, argv));
-  } catch (const UsageError& e) {
-    return fail(kUsage, e.what());
+    std::unique_ptr<ProgressLine> line;
+    report::Console console{.out = &write_stdout, .note = &say};
+    console.color = style_for_stdout().color;
+    console.progress = [&line](const char* what, Index done, Index total, std::string_view detail) {
+      if (!line) line = std::make_unique<ProgressLine>(what);
+      line->step(done, total, detail);
+    };
+    console.checks = checks_of(argv);
+    const std::vector<std::string> words(argv, argv + argc);
+    const int code = report::run_command(words, console);
+    line.reset();
+    return finished(code);
+  } catch (const report::UsageError& e) {
+    return fail(report::kUsage, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(kResources, not_enough_memory());
+    return fail(report::kResources, not_enough_memory());
   } catch (const std::system_error& e) {
     return fail(code_of(e), e.what());
   } catch (const std::exception& e) {  // FormatError, InputError, std::invalid_argument
-    return fail(kBadInput, e.what());
+    return fail(report::kBadInput, e.what());
   }
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line as functions: what main calls, and what the Python package calls.
+// The program: words, errors as messages on stderr, the exit code.
 #pragma once
+#include "posenc/report/checks.h"
 
 namespace posenc::cli {
 
-// The program: words, errors as messages on stderr, the exit code.
 int run_program(int argc, char** argv);
 
-// One verb, its errors thrown; words that make no call are said on stderr and give 2. Data and
-// messages go to the streams, or to the Capture (streams.h) of the calling thread.
-int run_verb(int argc, char** argv);
+// selftest and bench of this program: posenc starts posenc-checks, which runs them.
+report::Checks checks_of(char** argv);
 
 }  // namespace posenc::cli

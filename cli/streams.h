@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three standard streams: there from the start, written without surprises.
 #pragma once
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "posenc/report/request.h"
 
 namespace posenc::cli {
 
@@ -13,30 +12,29 @@ namespace posenc::cli {
 // place of one and get the messages.
 void open_standard_streams();
 
-// While it lives, what the calling thread writes to stdout and stderr is kept here instead.
-class Capture {
- public:
-  Capture() noexcept;
-  ~Capture();
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
-
-  std::string out, err;
-
- private:
-  Capture* before_;
-};
-bool captured() noexcept;
-
 // To stdout, at once. Throws std::system_error where it is closed or full, however much was written
 // before.
 void write_stdout(std::string_view);
-template <class... T>
-void show(fmt::format_string<T...> format, T&&... values) {
-  write_stdout(fmt::format(format, std::forward<T>(values)...));
-}
 
 // To stderr. One that is closed or full is nobody's error.
 void say(std::string_view) noexcept;
+
+// A person at a terminal.
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+report::Style style_for_stdout();
+
+// One line on stderr that rewrites itself; silent when stderr is no terminal.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string what);
+  ~ProgressLine();
+  void step(Index done, Index total, std::string_view detail = {});
+
+ private:
+  std::string what_;
+  bool active_;
+  int last_ = -1;
+};
 
 }  // namespace posenc::cli

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program `posenc`: the command line itself, compiled into the module."""
+"""The program `posenc` as an entry point: the verbs of the report library, with the streams of this process."""
 from __future__ import annotations
 
 import sys

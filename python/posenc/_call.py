@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs of the command line as calls: words in, data out; arrays go through files of a folder that is removed."""
+"""Reports of the library as calls: words in, data out; arrays that a verb reads are files of a folder that is removed."""
 from __future__ import annotations
 
 import os
@@ -8,7 +8,9 @@ from . import _posenc
 
 TYPE_CHECKING = False  # the module typing is not imported for its names
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Callable, Mapping, TypeVar
+
+    T = TypeVar("T")
 
 
 # What an argument of the functions is called where it is not the option's own name.
@@ -114,18 +116,31 @@ class Call:
         return path
 
     def run(self) -> tuple[int, bytes]:
-        """The exit code, 0 or 1 (a negative answer), and the data. What is said beside them is a warning."""
+        """The exit code, 0 or 1 (a negative answer), and the text. Remarks become a warning."""
+        code, _, data, remarks = self._told(lambda: _posenc.report(self.words))
+        self._warn(remarks)
+        return code, data
+
+    def write(self) -> bytes:
+        """Runs a verb that writes its own file; what it says of it."""
+        _, data, remarks = self._told(lambda: _posenc.command(self.words))
+        self._warn(remarks)
+        return data
+
+    def _told(self, call: Callable[[], T]) -> T:
+        """What `call` gives; its problems in the words of the function."""
         try:
-            code, data, said = _posenc.command(self.words)
+            return call()
         except ValueError as problem:
             if type(problem) is ValueError:
                 raise ValueError(self._said(str(problem))) from None
             raise
-        if said.strip():
+
+    def _warn(self, remarks: str) -> None:
+        if remarks.strip():
             import warnings
 
-            warnings.warn(self._said(said.strip()), stacklevel=4)
-        return code, data
+            warnings.warn(self._said(remarks.strip()), stacklevel=5)
 
     def _said(self, message: str) -> str:
         """A message of the command line in the words of the function: arguments in place of options and of files."""
@@ -139,8 +154,9 @@ class Call:
 
     def tensors(self) -> dict[str, Any]:
         """The arrays that it gives."""
-        self.words += ["-o", "-", "--format=safetensors"]
-        return _posenc.arrays_of(self.run()[1])
+        _, arrays, _, remarks = self._told(lambda: _posenc.report(self.words))
+        self._warn(remarks)
+        return arrays
 
 
 def twin(verb: str, places: list[object], values: Mapping[str, object]) -> Any:

@@ -214,7 +214,7 @@ def extend(
                       "align_corners": align_corners, "antialias": antialias, "keys": keys, "border": border,
                       "offset": offset, "scale": scale, "alpha": alpha, "rows": rows, "order": order, "output": made,
                       "json": True})
-        call.run()
+        call.write()
         if of_file and output is not None:
             return made
         with open(made, "rb") as file:
@@ -273,7 +273,6 @@ def plot(
         call.inputs(inputs)
         # Beside a rotation the arrays are those of the encodings behind it.
         call.arrays("params" if kind in ("terms", "locality") and "@" not in str(subject) else "arrays", parameters)
-        call.words += ["-o", "-", "--format=svg"]
         return Picture(call.run()[1].decode(errors="replace"))
 
 
@@ -353,7 +352,7 @@ def emit(
                       "context": context, "layer": layer, "tower": tower, "start": start, "output": os.fspath(output),
                       "mask": [mask] if isinstance(mask, str) else list(mask or []), "json": True})
         call.arrays("params", parameters)
-        report: dict[str, Any] = json.loads(call.run()[1])
+        report: dict[str, Any] = json.loads(call.write())
         return report
 
 
@@ -365,12 +364,9 @@ def selftest(
     """Conformance suites, run on this machine: the report of posenc.selftest/1. The suites come with the sources."""
     import json
 
-    with Call("selftest") as call:
-        folders = [suite] if isinstance(suite, (str, os.PathLike)) else list(suite)
-        call.option("suite", [os.fspath(f) for f in folders])
-        call.options({"filter": filter, "json": True})
-        report: dict[str, Any] = json.loads(call.run()[1])
-        return report
+    folders = [suite] if isinstance(suite, (str, os.PathLike)) else list(suite)
+    report: dict[str, Any] = json.loads(_posenc.selftest([os.fspath(f) for f in folders], filter or ""))
+    return report
 
 
 def _only(arrays: dict[str, Any]) -> Any:

@@ -33,6 +33,9 @@ void add_position_maps(nb::module_&);
 void add_drawn_positions(nb::module_&);
 void add_modal_positions(nb::module_&);
 void add_models(nb::module_&);
+// Words of a command line, as the system has them.
+std::vector<std::string> system_words(const nb::list&);
+void add_reports(nb::module_&);
 void add_program(nb::module_&);
 void add_torch(nb::module_&);
 void add_torch_rotation(nb::module_&);

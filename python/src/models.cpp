@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models' files, and the command line's verbs as functions.
 
-#include <csignal>
 #include <cstring>
 
 #include "arrays.h"
@@ -9,10 +8,9 @@
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 #include "posenc/model/read.h"
+#include "posenc/report/command_line.h"
+#include "posenc/report/verb.h"
 #include "posenc/rotary/plan.h"
-#include "program.h"
-#include "streams.h"
-#include "verb.h"
 
 namespace posenc::python {
 namespace {
@@ -71,40 +69,55 @@ std::string system_text(nb::handle h, Name n) {
   return text;
 }
 
-std::vector<std::string> system_words(const nb::list& words) {
-  std::vector<std::string> text;
-  for (const nb::handle word : words) text.push_back(system_text(word, {"posenc", "a word"}));
-  return text;
-}
-
-// One verb of the command line in this process: (exit code, data, messages). What it refuses is
-// thrown.
-nb::object command(const nb::list& words) {
-  std::vector<std::string> text = system_words(words);
-  if (text.size() > 1 && text[1] == "-")
-    refuse("posenc", "a model must be a file: the standard input belongs to the program", "-");
-  text.insert(text.begin(), "posenc");
-  std::vector<char*> argv;
-  for (std::string& t : text) argv.push_back(t.data());
-  argv.push_back(nullptr);
-  int code = 0;
-  std::string out, err;
-  {
-    const nb::gil_scoped_release free;
-    cli::Capture capture;
-    code = cli::run_verb(static_cast<int>(text.size()), argv.data());
-    out = std::move(capture.out);
-    err = std::move(capture.err);
-  }
-  if (code > 1) throw nb::value_error(err.c_str());
-  return nb::make_tuple(code, nb::bytes(out.data(), out.size()), nb::str(err.data(), err.size()));
-}
-
 nb::object to_python(const Array& a) {
   const nb::object made = new_array(a.dtype, a.shape);
   const Borrowed b(made, {"array", "result"}, Use::write);
   if (!a.bytes.empty()) std::memcpy(b.view().data, a.bytes.data(), a.bytes.size());
   return made;
+}
+
+// {name: array} in the order of the names.
+nb::dict arrays_as_dict(const Arrays& arrays) {
+  nb::dict all;
+  for (const auto& [name, array] : arrays) all[name.c_str()] = to_python(array);
+  return all;
+}
+
+// "posenc" and the words of a verb.
+std::vector<std::string> verb_words(const nb::list& words) {
+  std::vector<std::string> text = system_words(words);
+  if (text.size() > 1 && text[1] == "-")
+    refuse("posenc", "a model must be a file: the standard input belongs to the program", "-");
+  text.insert(text.begin(), "posenc");
+  return text;
+}
+
+// The report of a verb, its errors thrown: (exit code, arrays, text or picture, remarks).
+nb::object report_of_words(const nb::list& words) {
+  const std::vector<std::string> text = verb_words(words);
+  std::string remarks;
+  report::Report made;
+  {
+    const nb::gil_scoped_release free;
+    made = report::report_of(text, {.note = [&](std::string_view said) { remarks += said; }});
+  }
+  const std::string& data = made.bytes ? *made.bytes : made.text;
+  return nb::make_tuple(made.code, arrays_as_dict(made.arrays), nb::bytes(data.data(), data.size()),
+                        nb::str(remarks.data(), remarks.size()));
+}
+
+// A verb that writes its own file: (exit code, what it says as data, remarks).
+nb::object command(const nb::list& words) {
+  const std::vector<std::string> text = verb_words(words);
+  std::string out, remarks;
+  int code = 0;
+  {
+    const nb::gil_scoped_release free;
+    code = report::run_command(text, {.out = [&](std::string_view data) { out += data; },
+                                      .note = [&](std::string_view said) { remarks += said; }});
+  }
+  return nb::make_tuple(code, nb::bytes(out.data(), out.size()),
+                        nb::str(remarks.data(), remarks.size()));
 }
 
 // {name: array} of the bytes of a .safetensors file.
@@ -150,18 +163,13 @@ void save_positions(nb::handle path, nb::handle positions) {
                 all.value));
 }
 
-// The program: its exit code.
-int program(const nb::list& words) {
-  std::vector<std::string> text = system_words(words);
-  std::vector<char*> argv;
-  for (std::string& t : text) argv.push_back(t.data());
-  argv.push_back(nullptr);
-  std::signal(SIGPIPE, SIG_DFL);  // Python ignores it; a filter ends with its reader
-  const nb::gil_scoped_release free;
-  return cli::run_program(static_cast<int>(text.size()), argv.data());
-}
-
 }  // namespace
+
+std::vector<std::string> system_words(const nb::list& words) {
+  std::vector<std::string> text;
+  for (const nb::handle word : words) text.push_back(system_text(word, {"posenc", "a word"}));
+  return text;
+}
 
 std::string path_of(nb::handle h, const char* who) {
   const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
@@ -187,17 +195,19 @@ void add_models(nb::module_& m) {
                "def rotary_plan(self, layer: int, dtype: DTypeLike, outside: str) -> RotaryPlan"));
 }
 
-void add_program(nb::module_& m) {
+void add_reports(nb::module_& m) {
   m.def("command", &command, nb::arg("words"),
         nb::sig("def command(words: list[str]) -> tuple[int, bytes, str]"));
+  m.def("report", &report_of_words, nb::arg("words"),
+        nb::sig("def report(words: list[str]) -> tuple[int, dict[str, Any], bytes, str]"));
   m.def("arrays_of", &arrays_of, nb::arg("data"),
         nb::sig("def arrays_of(data: bytes) -> dict[str, Any]"));
   m.def("save_arrays", &save_arrays, nb::arg("path").none(), nb::arg("named"),
         nb::sig("def save_arrays(path: str, named: dict[str, Any]) -> None"));
   m.def("save_positions", &save_positions, nb::arg("path").none(), nb::arg("positions").none(),
         nb::sig("def save_positions(path: str, positions: PositionsLike) -> None"));
-  m.def("verbs_json", [] { return cli::verbs_json().dump(); }, nb::sig("def verbs_json() -> str"));
-  m.def("program", &program, nb::arg("words"), nb::sig("def program(words: list[str]) -> int"));
+  m.def(
+      "verbs_json", [] { return report::verbs_json().dump(); }, nb::sig("def verbs_json() -> str"));
 }
 
 }  // namespace posenc::python

@@ -3,10 +3,10 @@
 #include <system_error>
 
 #include "bindings.h"
-#include "common.h"
 #include "posenc/core/error.h"
 #include "posenc/core/executor.h"
 #include "posenc/model/finding.h"
+#include "posenc/report/request.h"
 #include "posenc/version.h"
 
 namespace posenc::python {
@@ -45,9 +45,9 @@ void translate(const std::exception_ptr& p, void*) {
     set(model_error, e.what(), {{"findings", findings}});
   } catch (const std::system_error& e) {
     PyErr_SetString(PyExc_OSError, e.what());
-  } catch (const cli::UsageError& e) {
+  } catch (const report::UsageError& e) {
     PyErr_SetString(PyExc_ValueError, e.what());
-  } catch (const cli::InputError& e) {
+  } catch (const report::InputError& e) {
     PyErr_SetString(PyExc_ValueError, e.what());
   }
 }
@@ -89,6 +89,7 @@ NB_MODULE(_posenc, m) {
   add_score_bias(m);
   add_positions(m);
   add_models(m);
+  add_reports(m);
   add_program(m);
   add_torch(m);
   add_jax(m);

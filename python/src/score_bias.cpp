@@ -6,11 +6,11 @@
 
 #include "arrays.h"
 #include "bindings.h"
-#include "common.h"
-#include "plot/rasterise.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
 #include "posenc/registry.h"
+#include "posenc/report/picture.h"
+#include "posenc/report/text.h"
 
 namespace posenc::python {
 namespace {
@@ -144,7 +144,7 @@ class BiasCall {
 void add_score_bias(nb::module_& m) {
   m.def(
       "positions_of_text",
-      [](const std::string& text) { return to_python(cli::read_positions(text).owned); },
+      [](const std::string& text) { return to_python(report::positions_of_text(text)); },
       nb::arg("text"), nb::sig("def positions_of_text(text: str) -> Any"));
   m.def(
       "png_of_svg",
@@ -152,7 +152,7 @@ void add_score_bias(nb::module_& m) {
         std::string png;
         {
           const nb::gil_scoped_release free;
-          png = cli::png_of_svg(svg);
+          png = report::png_of_svg(svg);
         }
         return nb::bytes(png.data(), png.size());
       },

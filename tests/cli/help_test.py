@@ -27,8 +27,8 @@ class Help(Case):
                 self.assertIn("posenc", text)
 
     def test_every_verb_is_listed(self):
-        """Each file of cli/verbs is a verb of the table, and nothing else is."""
-        self.assertEqual(sorted(VERBS), sorted(p.stem for p in (SOURCE / "cli" / "verbs").glob("*.cpp")))
+        """Each file of src/report/verbs is a verb of the table, and nothing else is."""
+        self.assertEqual(sorted(VERBS), sorted(p.stem for p in (SOURCE / "src" / "report" / "verbs").glob("*.cpp")))
 
     def test_every_verb_has_an_example(self):
         for verb in VERBS:

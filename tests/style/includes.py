@@ -4,6 +4,8 @@ direction: the call and what is lowered know no engine, and engines do not know 
 import pathlib, re, sys
 
 INCLUDE = re.compile(r"^\s*#\s*include\s+(\S+)", re.M)
+# Headers of src, by their folder there: "core/element.h".
+INTERNAL = r'"(absolute|attention|c|core|cuda|io|kernels|model|phase|positions|relative|rotary|scaling)/[^"]+"'
 STANDARD = r"<[a-z0-9_]+>"
 
 # Folder, the includes that its files may have (all of them must match), why.
@@ -19,6 +21,10 @@ FORBIDDEN = [
     ("src/attention/lowered", r'"attention/(?!(call|lowered)/).*', "lowered terms know nothing of plans and engines"),
     ("src/attention/exact", r'"attention/(?!(call|lowered|exact)/).*', "an engine knows the call and the lowered terms, no other engine"),
     ("src/attention/fast", r'"attention/(?!(call|lowered|fast)/).*', "an engine knows the call and the lowered terms, no other engine"),
+    ("src/report", INTERNAL, "reports, the command line and Python use the public headers"),
+    ("cli", INTERNAL, "reports, the command line and Python use the public headers"),
+    ("python/src", INTERNAL, "reports, the command line and Python use the public headers"),
+    ("include/posenc/report", INTERNAL, "public headers include public headers"),
     ("src/attention/plan", r'"attention/(exact|fast)/.*', "plans reach engines by the list of engines"),
 ]
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `posenc` of the package, and selftest as a function.
+#include "program.h"
+
+#include <csignal>
+
+#include "bindings.h"
+#include "conformance/runner/selftest_report.h"
+#include "lines/bench_report.h"
+#include "memory.h"
+
+namespace posenc::cli {
+
+// No suites come with the package.
+report::Checks checks_of(char**) {
+  return {[](const report::SelftestOptions& o, const report::Request& r) {
+            return conformance::selftest(o, r, {});
+          },
+          &bench::bench_report};
+}
+
+// The program's own operator new knows how much was asked for; Python's process keeps its own.
+std::string not_enough_memory() {
+  return "not enough memory";
+}
+
+}  // namespace posenc::cli
+
+namespace posenc::python {
+namespace {
+
+// Its exit code.
+int program(const nb::list& words) {
+  std::vector<std::string> text = system_words(words);
+  std::vector<char*> argv;
+  for (std::string& t : text) argv.push_back(t.data());
+  argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);  // Python ignores it; a filter ends with its reader
+  const nb::gil_scoped_release free;
+  return cli::run_program(static_cast<int>(text.size()), argv.data());
+}
+
+// posenc.selftest/1 as text.
+std::string selftest(const std::vector<std::string>& suites, const std::string& filter) {
+  const nb::gil_scoped_release free;
+  return conformance::selftest({.suites = suites, .onnx = {}, .map = {}, .filter = filter},
+                               {.path = {}, .format = {}, .json = true}, {})
+      .text;
+}
+
+}  // namespace
+
+void add_program(nb::module_& m) {
+  m.def("program", &program, nb::arg("words"), nb::sig("def program(words: list[str]) -> int"));
+  m.def(
+      "selftest",
+      [](const nb::list& suites, const std::string& filter) {
+        return selftest(system_words(suites), filter);
+      },
+      nb::arg("suites"), nb::arg("filter"),
+      nb::sig("def selftest(suites: list[str], filter: str) -> str"));
+}
+
+}  // namespace posenc::python

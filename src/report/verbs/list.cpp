@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// posenc list: what the registry holds, for a person, a machine or the README.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "append.h"
+#include "posenc/core/error.h"
+#include "posenc/core/fields.h"
+#include "posenc/report/verb.h"
+
+namespace posenc::report {
+namespace {
+
+std::string range(const FieldInfo& f) {
+  const std::string low = f.min ? number_text(*f.min) : "", high = f.max ? number_text(*f.max) : "";
+  if (!f.min && !f.max) return "";
+  return !f.max ? ">= " + low : !f.min ? "<= " + high : low + " to " + high;
+}
+
+void add_presets(std::string& text, const SchemeInfo& s, const Style& style) {
+  if (s.presets.empty()) return;
+  const auto& usual = s.presets.front().sizes;
+  append(text, "  as programs have it, by name: \"{}\"; a field beside it counts instead\n",
+         s.presets.front().short_text);
+  for (const PresetInfo& p : s.presets)
+    append(text, "    {:<26} {}{}\n", p.name, p.text,
+           p.sizes == usual  ? ""
+           : p.sizes.empty() ? style.dim("  (takes no size)")
+                             : style.dim(fmt::format("  (takes {})", fmt::join(p.sizes, ", "))));
+}
+
+void add_one(std::string& text, const SchemeInfo& s, const Style& style) {
+  append(
+      text, "{}  {} ({})\n  {}{}\n", style.bold(s.card.name), s.card.title, s.family, s.card.paper,
+      s.card.equations.empty() || s.card.equations == "-" ? ""
+                                                          : fmt::format(", {}", s.card.equations));
+  for (const FieldInfo& f : s.fields) {
+    std::string tail = f.required                             ? "required"
+                       : f.optional && f.default_text.empty() ? "default: none"
+                                                              : "default " + f.default_text;
+    if (!range(f).empty()) tail += ", " + range(f);
+    if (!f.unit.empty()) tail += ", in " + std::string(f.unit);
+    append(text, "    {:<22} {:<16} {}  {}\n", f.name,
+           f.type.find('|') == std::string::npos ? f.type : "word", f.doc, style.dim(tail));
+    if (!f.choices.empty())
+      append(text, "    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
+  }
+  add_presets(text, s, style);
+}
+
+void add_all(std::string& text, const char* title, const std::vector<SchemeInfo>& all,
+             const Style& style) {
+  append(text, "{}\n", style.bold(title));
+  for (const SchemeInfo& s : all)
+    append(text, "  {:<20} {:<46} {}\n", s.card.name, s.card.title, style.dim(s.card.paper));
+}
+
+// The state of a family is a property of the library, not of a page.
+const char* state(std::string_view family) {
+  if (family == "rotary" || family == "polar") return "definition, plan, kernels, gradients";
+  if (family == "input module") return "definition, functions with gradients";
+  if (family == "scaling") return "definition; acts on every rotary scheme";
+  if (family == "relative") return "definition, exact attention, every gradient";
+  return "definition, lowering, gradient of parameters";
+}
+
+void add_markdown(std::string& text, const std::vector<SchemeInfo>& all) {
+  append(text, "| name | what | family | state | source |\n|---|---|---|---|---|\n");
+  for (const SchemeInfo& s : all)
+    append(text, "| `{}` | {} | {} | {} | {} |\n", s.card.name, s.card.title, s.family,
+           state(s.family), s.card.paper);
+}
+
+std::string text_of(const std::string& name, const std::vector<SchemeInfo>& both,
+                    const Request& r) {
+  for (const SchemeInfo& s : both) {
+    if (s.card.name != name) continue;
+    if (r.json) return to_json(s).dump(2) + "\n";
+    std::string text;
+    add_one(text, s, {r.color});
+    return text;
+  }
+  std::vector<std::string_view> known;
+  for (const SchemeInfo& s : both) known.push_back(s.card.name);
+  const std::string_view meant = nearest_word(name, known);
+  throw UsageError(fmt::format("nothing is called \"{}\"; {}there are: {}", name,
+                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
+                               fmt::join(known, ", ")));
+}
+
+struct ListOptions {
+  std::string name;
+  bool markdown = false;
+};
+
+Report list(const ListOptions& o, const Request& r) {
+  const std::vector<SchemeInfo> schemes = all_schemes(), scalings = all_scalings();
+  std::vector<SchemeInfo> both = schemes;
+  both.insert(both.end(), scalings.begin(), scalings.end());
+  if (r.json && o.markdown) throw UsageError("--json and --markdown are two forms: choose one");
+  if (o.markdown && !o.name.empty())
+    throw UsageError("--markdown prints the table of everything: leave NAME away");
+  if (!o.name.empty()) return {.text = text_of(o.name, both, r)};
+  if (r.json) return {.text = registry_json().dump(2) + "\n"};
+  std::string text;
+  if (o.markdown) {
+    add_markdown(text, both);
+    return {.text = text};
+  }
+  const Style style{r.color};
+  add_all(text, "schemes", schemes, style);
+  add_all(text, "scalings, after \" + \"", scalings, style);
+  text +=
+      "\nposenc list NAME shows the fields. As one argument:\n"
+      "  \"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"\n";
+  return {.text = text};
+}
+
+Verb::Run declare_list(Words& w) {
+  auto o = std::make_shared<ListOptions>();
+  w.text("NAME", o->name, "", "one scheme or scaling (default: all)");
+  w.flag("--markdown", o->markdown, "print the table of the README");
+  w.json();
+  return [o](const Request& r) { return list(*o, r); };
+}
+
+}  // namespace
+
+const Verb list_verb{"list", "list schemes and scalings: fields, units, defaults, sources",
+                     &declare_list, "Examples:\n  posenc list\n  posenc list yarn"};
+
+}  // namespace posenc::report
