@@ -193,7 +193,7 @@ TEST(RelativeProjection, LimitsTheNormOfEachHead) {
   expect_inkling(inkling_scores(inkling2, 10),
                  {-0.06163832593544818, 0.16172232341958465, -0.13389237468451087,
                   -0.16502852962297482, 0.091075664469362, 0});
-  inkling2.l2_clip = 0.4;
+  inkling2.l2_clip = 0.1;
   check_scheme_laws(inkling2);
   inkling2.l2_clip = -1;
   EXPECT_THAT(refusal([&] { (void)inkling2.parameters({.heads = 1, .head_dim = 2}); }),
