@@ -2,7 +2,6 @@
 // Attention with position terms of numpy's arrays, and every gradient of it.
 
 #include <algorithm>
-#include <bit>
 
 #include "attention_call.h"
 #include "attention_drawn.h"
@@ -64,15 +63,6 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
   run();
 }
 
-// Everything that a plan depends on.
-std::string key_of(const std::vector<std::string>& texts, const AttentionSizes& s, Index length) {
-  std::string key;
-  for (const std::string& text : texts) key += text + '\n';
-  for (const Index n : {s.heads, s.head_dim, s.key_heads, s.value_dim, length})
-    key += std::to_string(n) + ' ';
-  return s.scale ? key + std::to_string(std::bit_cast<std::uint64_t>(*s.scale)) : key;
-}
-
 void Attention::make_plan(nb::handle encodings) {
   const std::vector<std::string> texts = scheme_texts(encodings, kWho);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
@@ -93,7 +83,8 @@ void Attention::make_plan(nb::handle encodings) {
     return drawn_plan(views, sizes, length, {*past, future ? *future : Distances{}});
   };
   // Drawn distances are others in each call.
-  plan_ = past ? std::make_shared<KeptPlan>(make()) : kept_plan(key_of(texts, sizes, length), make);
+  plan_ =
+      past ? std::make_shared<KeptPlan>(make()) : kept_plan(plan_key(texts, sizes, length), make);
   const nb::object regions = options().get("regions");
   if (regions.is_none()) return;
   regions_.emplace(call_, regions, texts, length);

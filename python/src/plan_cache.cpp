@@ -2,6 +2,7 @@
 #include "plan_cache.h"
 
 #include <atomic>
+#include <bit>
 #include <list>
 #include <mutex>
 #include <utility>
@@ -45,6 +46,14 @@ LoweredAttention KeptPlan::lower(std::span<const NamedArray> parameters,
   recent_->lowered.push_front(made);
   if (recent_->lowered.size() > kMostLowered) recent_->lowered.pop_back();
   return made;
+}
+
+std::string plan_key(const std::vector<std::string>& texts, const AttentionSizes& s, Index length) {
+  std::string key;
+  for (const std::string& text : texts) key += text + '\n';
+  for (const Index n : {s.heads, s.head_dim, s.key_heads, s.value_dim, length})
+    key += std::to_string(n) + ' ';
+  return s.scale ? key + std::to_string(std::bit_cast<std::uint64_t>(*s.scale)) : key;
 }
 
 std::shared_ptr<KeptPlan> kept_plan(const std::string& key,

@@ -28,6 +28,8 @@ class KeptPlan {
   std::unique_ptr<Recent> recent_;
 };
 
+// Everything that a plan of encodings depends on.
+std::string plan_key(const std::vector<std::string>& texts, const AttentionSizes&, Index length);
 // The plan of an earlier call whose key was equal; `make` makes it where there is none. At most 32 are
 // kept. From any thread.
 std::shared_ptr<KeptPlan> kept_plan(const std::string& key,

@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "plan_cache.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
 #include "posenc/registry.h"
@@ -27,7 +28,8 @@ class BiasCall {
         inputs_(inputs, kBias) {
     const std::vector<std::string> texts = scheme_texts(encodings, kBias);
     const std::vector<std::string_view> views(texts.begin(), texts.end());
-    plan_.emplace(views, AttentionSizes{.heads = heads, .head_dim = head_dim});
+    const AttentionSizes sizes{.heads = heads, .head_dim = head_dim};
+    plan_ = kept_plan(plan_key(texts, sizes, 0), [&] { return AttentionPlan(views, sizes); });
     require_parameters();
     if (by_distance) {
       require_distances(texts);
@@ -96,7 +98,7 @@ class BiasCall {
   void require_parameters() const {
     std::string names;
     bool missing = false;
-    for (const Parameter& p : plan_->parameters()) {
+    for (const Parameter& p : plan_->plan().parameters()) {
       names += (names.empty() ? "" : ", ") + p.name;
       missing = missing || parameters_.find(p.name) == nullptr;
     }
@@ -133,7 +135,7 @@ class BiasCall {
   OwnedPositions zero_;
   Positions keys_;
   NamedBorrowed parameters_, inputs_;
-  std::optional<AttentionPlan> plan_;
+  std::shared_ptr<KeptPlan> plan_;
   std::optional<LoweredAttention> lowered_;
   std::array<Index, 4> shape_{};
   bool by_distance_ = false;

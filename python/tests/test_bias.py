@@ -28,6 +28,14 @@ def test_missing_fields_follow_from_sizes():
         posenc.complete("learned", width=8, rows=0)
 
 
+def test_a_bias_and_its_gradient_lower_once(random):
+    call = {"heads": 2, "positions": range(5), "parameters": {"table": random.normal(size=(8, 2))}}
+    before = posenc._posenc.lowered_count()
+    got = posenc.bias(T5, **call)
+    posenc.bias_gradient(T5, numpy.ones_like(got), **call)
+    assert posenc._posenc.lowered_count() == before + 1 and (posenc.bias(T5, **call) == got).all()
+
+
 def test_a_bias_reads_arrays_and_writes_no_file(random, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryDirectory", None)
     table = random.normal(size=(8, 2))
