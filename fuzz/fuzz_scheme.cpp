@@ -6,8 +6,8 @@
 
 #include "fuzz/law.h"
 #include "posenc/core/array_lookup.h"
-#include "posenc/core/fields.h"
 #include "posenc/registry.h"
+#include "posenc/registry/fields.h"
 
 namespace {
 

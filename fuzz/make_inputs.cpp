@@ -7,8 +7,8 @@
 #include <set>
 
 #include "fuzz/written_arrays.h"
-#include "posenc/core/fields.h"
 #include "posenc/io/array.h"
+#include "posenc/registry/fields.h"
 #include "tests/support/onnx_writer.h"
 
 namespace posenc {

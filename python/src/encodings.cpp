@@ -6,9 +6,9 @@
 
 #include "arrays.h"
 #include "bindings.h"
-#include "posenc/complete.h"
 #include "posenc/core/error.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/complete.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::python {
 namespace {

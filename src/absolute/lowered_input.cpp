@@ -8,7 +8,7 @@ namespace posenc::inline v0 {
 
 const Spectrum* LoweredInput::spectrum(Spectrum s) {
   check_spectrum(s);
-  spectra.push_back(Shared<Spectrum>::make(std::move(s)));
+  spectra.push_back(std::make_shared<Spectrum>(std::move(s)));
   return spectra.back().get();
 }
 

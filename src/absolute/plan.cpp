@@ -181,7 +181,7 @@ InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
   if (!is_float(dtype)) refuse(kWho, "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
   if (!std::isfinite(lowered.input_gain))
     refuse(kWho, "input_gain must be finite", lowered.input_gain);
-  auto s = Shared<State>::make();
+  auto s = std::make_shared<State>();
   s->dtype = dtype;
   s->element_size = size_of(dtype);
   s->kernels = detail::compose_kernels(dtype, active_isa());

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "core/encoding_fields.h"
-#include "core/grammar.h"
-#include "core/grammar_value.h"
-#include "core/scheme_arrays.h"
+#include "registry/encoding_fields.h"
+#include "registry/grammar.h"
+#include "registry/grammar_value.h"
+#include "registry/scheme_arrays.h"
 
 namespace posenc::inline v0 {
 

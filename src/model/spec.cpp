@@ -28,7 +28,8 @@ void add(LayerSpec& layer, const char* name, Json value, const std::string& wher
 
 }  // namespace
 
-SharedRotary::SharedRotary(RotarySpec r) : spec_(Shared<const RotarySpec>::make(std::move(r))) {}
+SharedRotary::SharedRotary(RotarySpec r)
+    : spec_(std::make_shared<const RotarySpec>(std::move(r))) {}
 bool SharedRotary::operator==(const SharedRotary& other) const {
   return spec_ == other.spec_ || (spec_ && other.spec_ && *spec_ == *other.spec_);
 }

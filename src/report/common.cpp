@@ -13,8 +13,8 @@
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
-#include "posenc/core/fields.h"
 #include "posenc/core/printable.h"
+#include "posenc/registry/fields.h"
 #include "posenc/relative/scheme.h"
 
 namespace posenc::report {

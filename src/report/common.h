@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "posenc/complete.h"
 #include "posenc/io/array.h"
 #include "posenc/io/json.h"
 #include "posenc/model/read.h"
 #include "posenc/positions.h"
 #include "posenc/registry.h"
+#include "posenc/registry/complete.h"
 #include "posenc/report/request.h"
 #include "posenc/report/subject.h"
 #include "posenc/report/text.h"

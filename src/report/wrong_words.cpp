@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 #include "wrong_words.h"
 
 #include "common.h"

@@ -89,7 +89,7 @@ void check_precision(const State& s) {
 RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options) {
   if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
   check_rotary(spec);
-  auto s = Shared<State>::make();
+  auto s = std::make_shared<State>();
   s->spec = spec;
   detail::check_known("rotary", "outside", options.outside);
   s->refuses_lengths = options.outside == OutsideRange::refuse;

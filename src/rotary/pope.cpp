@@ -107,7 +107,7 @@ PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
   if (spectrum.heads != 1) refuse("pope", "the spectrum must be one for all heads", spectrum.heads);
   if (spectrum.axes != 1) refuse("pope", "the spectrum must have one axis", spectrum.axes);
   if (spectrum.gain != 1) refuse("pope", "the spectrum must have gain 1", spectrum.gain);
-  auto s = Shared<detail::PopePlanState>::make();
+  auto s = std::make_shared<detail::PopePlanState>();
   s->dtype = type;
   detail::check_known("pope", "outside", options.outside);
   if (options.outside == OutsideRange::refuse)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "core/known_enum.h"
@@ -18,9 +19,10 @@ using detail::TableVersion;
 
 RotaryTable::RotaryTable(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
                          BeyondTable beyond, const Executor& executor)
-    : state_(Shared<detail::RotaryTableState>::make(spec, positions, dtype, layout, beyond,
-                                                    executor)) {}
-RotaryTable::RotaryTable(Shared<detail::RotaryTableState> state) : state_(std::move(state)) {}
+    : state_(std::make_shared<detail::RotaryTableState>(spec, positions, dtype, layout, beyond,
+                                                        executor)) {}
+RotaryTable::RotaryTable(std::shared_ptr<detail::RotaryTableState> state)
+    : state_(std::move(state)) {}
 RotaryTable::~RotaryTable() = default;
 RotaryTable::RotaryTable(RotaryTable&&) noexcept = default;
 RotaryTable& RotaryTable::operator=(RotaryTable&&) noexcept = default;
@@ -49,7 +51,7 @@ RotaryTable::Snapshot RotaryTable::snapshot() const {
     std::shared_ptr<TableStore> store;  // outlives the pin
     TableStore::Pin version;
   };
-  auto held = Shared<Held>::make(Held{state_->store, TableStore::Pin(*state_->store)});
+  auto held = std::make_shared<Held>(Held{state_->store, TableStore::Pin(*state_->store)});
   const TableVersion& v = *held->version;
   Snapshot s;
   s.size = v.size.load(std::memory_order_acquire);

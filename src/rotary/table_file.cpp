@@ -209,8 +209,8 @@ RotaryTable RotaryTable::map(const FilePath& given, const RotarySpec& spec, Beyo
         enum_text(p.layout));
   const std::byte* base = file.bytes().data() + p.offset;
   check_sample(spec, p, base, name);
-  return RotaryTable(Shared<detail::RotaryTableState>::make(spec, p.rows, p.dtype, p.layout, beyond,
-                                                            std::move(file), base));
+  return RotaryTable(std::make_shared<detail::RotaryTableState>(spec, p.rows, p.dtype, p.layout,
+                                                                beyond, std::move(file), base));
 }
 
 }  // namespace posenc::v0

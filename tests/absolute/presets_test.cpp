@@ -11,8 +11,8 @@
 #include "posenc/absolute/hierarchy_presets.h"
 #include "posenc/absolute/learned_axes_presets.h"
 #include "posenc/absolute/sinusoidal_presets.h"
-#include "posenc/core/fields.h"
 #include "posenc/registry.h"
+#include "posenc/registry/fields.h"
 #include "support/refusal.h"
 
 namespace posenc {

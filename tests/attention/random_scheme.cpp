@@ -7,8 +7,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "core/field_ref.h"
 #include "posenc/registry.h"
+#include "registry/field_ref.h"
 
 namespace posenc {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/field_ref.h"
 #include "laws/numbers.h"
 #include "posenc/rotary/spec.h"
 #include "posenc/scaling/policy.h"
+#include "registry/field_ref.h"
 
 namespace posenc::test {
 

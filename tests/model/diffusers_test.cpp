@@ -7,7 +7,7 @@
 
 #include "by_the_book.h"
 #include "hugging_face_suite.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc {
 namespace {

@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "posenc/attention/plan.h"
-#include "posenc/core/fields.h"
 #include "posenc/registry.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc {
 namespace {

@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <concepts>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -16,7 +17,6 @@
 #include "posenc/core/composition.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/parameter.h"
-#include "posenc/core/shared.h"
 #include "posenc/core/tensor_view.h"
 #include "posenc/phase.h"
 #include "posenc/positions/view.h"
@@ -66,7 +66,7 @@ struct InputTerm {
 // Terms and what they point into: memory that stays where it is when the lists grow or are moved.
 // May not be copied.
 struct LoweredInput {
-  std::vector<Shared<Spectrum>> spectra;
+  std::vector<std::shared_ptr<Spectrum>> spectra;
   std::vector<std::vector<double>> values;
   std::vector<InputTerm> terms;
   double input_gain = 1;

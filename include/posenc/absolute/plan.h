@@ -13,11 +13,11 @@
 // real positions, several axes, among other terms: 1.1e-7. |p| <= 2^37. f64: u 2^-53, 4e-16, any p.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/executor.h"
-#include "posenc/core/shared.h"
 
 namespace posenc::inline v0 {
 
@@ -61,7 +61,7 @@ class POSENC_API InputPlan {
   Index appended() const noexcept;  // channels of y beyond those of x
 
  private:
-  Shared<const detail::InputPlanState> state_;
+  std::shared_ptr<const detail::InputPlanState> state_;
 };
 
 }  // namespace posenc::v0

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's files say about positions, layer by layer, each value with where it came from.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "posenc/core/shared.h"
 #include "posenc/model/attention_spec.h"
 #include "posenc/model/finding.h"
 #include "posenc/registry.h"
@@ -128,7 +128,7 @@ class SharedRotary {
   POSENC_API bool operator==(const SharedRotary&) const;
 
  private:
-  Shared<const RotarySpec> spec_;
+  std::shared_ptr<const RotarySpec> spec_;
 };
 
 // What acts on q, k or the score of a layer.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A relative scheme of any type, by value: those of the registry and a program's own.
 #pragma once
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "posenc/core/shared.h"
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
@@ -14,7 +14,7 @@ class AnyRelativeScheme {
  public:
   template <RelativeScheme S>
   AnyRelativeScheme(S scheme)
-      : scheme_(Shared<const S>::make(std::move(scheme))), operations_(&kOperations<S>) {}
+      : scheme_(std::make_shared<const S>(std::move(scheme))), operations_(&kOperations<S>) {}
 
   const Card& card() const noexcept { return *operations_->card; }
   std::vector<Parameter> parameters(const ScoreShape& s) const {
@@ -77,7 +77,7 @@ class AnyRelativeScheme {
          const CallData& call, const LoweredGradient& g, std::span<const TensorView> dp,
          std::span<const TensorView> di) { as<S>(x).pull_back(s, p, call, g, dp, di); }};
 
-  Shared<const void> scheme_;
+  std::shared_ptr<const void> scheme_;
   const Operations* operations_ = nullptr;
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "posenc/complete.h"
 #include "posenc/core/dtype.h"
+#include "posenc/registry/complete.h"
 
 namespace posenc::report {
 

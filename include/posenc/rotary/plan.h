@@ -3,11 +3,11 @@
 // Positions come with each call, whose own checks are O(1) (but for a look at each position where
 // the frequencies hold for some lengths only); a call allocates nothing.
 #pragma once
+#include <memory>
 
 #include "posenc/core/executor.h"
 #include "posenc/core/heads.h"
 #include "posenc/core/rotation.h"
-#include "posenc/core/shared.h"
 #include "posenc/positions.h"
 #include "posenc/rotary/plan_options.h"
 #include "posenc/rotary/spec.h"
@@ -128,7 +128,7 @@ class POSENC_API RotaryPlan {
 
  private:
   friend struct detail::StateAccess;
-  Shared<const detail::RotaryPlanState> state_;
+  std::shared_ptr<const detail::RotaryPlanState> state_;
 };
 
 }  // namespace posenc::v0

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of polar position embedding; the definition is pope_scheme.h.
 #pragma once
+#include <memory>
 
 #include "posenc/core/executor.h"
 #include "posenc/core/heads.h"
-#include "posenc/core/shared.h"
 #include "posenc/phase.h"
 #include "posenc/positions.h"
 #include "posenc/rotary/plan_options.h"
@@ -40,7 +40,7 @@ class POSENC_API PopePlan {
                 const Executor& = default_executor()) const;
 
  private:
-  Shared<const detail::PopePlanState> state_;
+  std::shared_ptr<const detail::PopePlanState> state_;
 };
 
 }  // namespace posenc::v0

@@ -3,12 +3,12 @@
 // read in O(1) by position, as inference engines do. It grows by appending while readers read (what
 // they see never moves or changes); a changed scaling is built aside and published in one step.
 #pragma once
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "posenc/core/file_path.h"
-#include "posenc/core/shared.h"
 #include "posenc/rotary/plan.h"
 
 namespace posenc::inline v0 {
@@ -58,7 +58,7 @@ class POSENC_API RotaryTable {
 
   // What a reader holds: [positions, columns] of one version; valid as long as `keep_alive` lives.
   struct Snapshot {
-    Shared<const void> keep_alive;
+    std::shared_ptr<const void> keep_alive;
     // [positions, columns]: a block after the other, cosines and sines of its [heads,
     // pairs] as the layout has them
     ConstTensorView cos_sin;
@@ -77,8 +77,8 @@ class POSENC_API RotaryTable {
 
  private:
   friend struct detail::StateAccess;
-  explicit RotaryTable(Shared<detail::RotaryTableState>);
-  Shared<detail::RotaryTableState> state_;
+  explicit RotaryTable(std::shared_ptr<detail::RotaryTableState>);
+  std::shared_ptr<detail::RotaryTableState> state_;
 };
 
 // One table for each layer, built once where the rows are equal (same spectrum and precision; the

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::gguf {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "model/hugging_face/layers.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {

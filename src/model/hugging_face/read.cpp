@@ -8,7 +8,7 @@
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/parts.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0 {
 namespace {

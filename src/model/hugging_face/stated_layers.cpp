@@ -2,7 +2,7 @@
 // How many layers there are; what kind each one is, and which have rotary, where a list of the file
 // says it.
 #include "model/hugging_face/layer_rules.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -2,7 +2,7 @@
 // What a person can do about a model type that is not known, by its spelling and by what the file
 // says.
 #include "model/hugging_face/layers.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {

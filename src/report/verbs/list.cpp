@@ -6,7 +6,7 @@
 
 #include "append.h"
 #include "posenc/core/error.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 #include "posenc/report/verb.h"
 
 namespace posenc::report {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheme of a RotaryWriter: type, head, base, pairing. Its width and axes: width.cpp.
 #include "model/hugging_face/rotary_definition/writer.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {
 

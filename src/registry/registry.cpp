@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "core/encoding_fields.h"
-#include "core/grammar.h"
-#include "core/hash.h"
 #include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
+#include "registry/encoding_fields.h"
+#include "registry/grammar.h"
+#include "registry/hash.h"
 
 namespace posenc::inline v0 {
 namespace {

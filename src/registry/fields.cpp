@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows from the functions of the registry for whole encodings, and its lists as JSON.
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 #include <algorithm>
+#include <memory>
 
-#include "core/hash.h"
-#include "core/scheme_arrays.h"
 #include "posenc/core/error.h"
 #include "posenc/registry.h"
+#include "registry/hash.h"
+#include "registry/scheme_arrays.h"
 
 namespace posenc::inline v0 {
 
@@ -90,7 +91,7 @@ void rescale(LoweredInput& lowered, const Encoding& e, Context context) {
            "scalings act on frequencies, which " + std::string(card(e.scheme).name) +
                " must have and nothing else",
            first);
-  for (const Shared<Spectrum>& kept : lowered.spectra) {
+  for (const std::shared_ptr<Spectrum>& kept : lowered.spectra) {
     Spectrum& s = *kept;
     for (const Scaling& scaling : e.scalings) s = scaling.rescale(std::move(s), context);
     if (s.gain != 1 || s.logit_factor != 1)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "posenc/complete.h"
+#include "posenc/registry/complete.h"
 
 #include <algorithm>
 
-#include "core/encoding_fields.h"
-#include "core/grammar.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
+#include "registry/encoding_fields.h"
+#include "registry/grammar.h"
 
 namespace posenc::inline v0 {
 namespace {

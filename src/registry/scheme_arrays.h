@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
-#include "posenc/core/fields.h"
 #include "posenc/core/parameter.h"
+#include "posenc/registry/fields.h"
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0::detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SCHEME grammar over the registry, and its value types on a struct of our own.
-#include "core/grammar.h"
+#include "registry/grammar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <cmath>
 #include <limits>
 
-#include "core/everything.h"
 #include "posenc/core/array_lookup.h"
-#include "posenc/core/fields.h"
 #include "posenc/registry.h"
+#include "posenc/registry/fields.h"
+#include "registry/everything.h"
 #include "support/random.h"
 
 namespace posenc {

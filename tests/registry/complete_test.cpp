@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields that follow from the sizes of a model.
-#include "posenc/complete.h"
+#include "posenc/registry/complete.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 #include "support/refusal.h"
 
 namespace posenc {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/grammar.h"
+#include "registry/grammar.h"
 
 namespace posenc::inline v0::grammar {
 

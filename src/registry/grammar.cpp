@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of the SCHEME grammar, and what is said when one is wrong.
-#include "core/grammar.h"
+#include "registry/grammar.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/grammar_value.h"
 #include "posenc/core/error.h"
-#include "posenc/core/fields.h"
 #include "posenc/core/printable.h"
+#include "posenc/registry/fields.h"
+#include "registry/grammar_value.h"
 
 namespace posenc::inline v0::grammar {
 namespace {

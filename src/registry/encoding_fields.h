@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/field_ref.h"
 #include "posenc/registry.h"
+#include "registry/field_ref.h"
 
 namespace posenc::inline v0 {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the registry says of its fields, and hashes of values.
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include <set>
 #include <sstream>
 
-#include "core/everything.h"
-#include "core/field_ref.h"
-#include "core/grammar.h"
-#include "core/hash.h"
 #include "posenc/attention/plan.h"
 #include "posenc/relative/any_scheme.h"
+#include "registry/everything.h"
+#include "registry/field_ref.h"
+#include "registry/grammar.h"
+#include "registry/hash.h"
 #include "support/random.h"
 
 namespace posenc {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/scheme_arrays.h"
+#include "registry/scheme_arrays.h"
 
 #include <algorithm>
 #include <array>

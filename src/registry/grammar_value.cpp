@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/grammar_value.h"
+#include "registry/grammar_value.h"
 
 #include <algorithm>
 #include <charconv>

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/field_ref.h"
 #include "posenc/core/array_lookup.h"
-#include "posenc/core/fields.h"
+#include "posenc/registry/fields.h"
+#include "registry/field_ref.h"
 
 namespace posenc::inline v0::grammar {
 
