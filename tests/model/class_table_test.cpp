@@ -12,7 +12,9 @@ namespace {
 
 std::string refusal(const std::string& entry) {
   try {
-    (void)read_class_table(R"({"model_types": {"some": )" + entry + "}}");
+    const std::string text = R"({"some": )" + entry + "}";
+    const std::string_view texts[] = {text};
+    (void)read_class_table(texts);
   } catch (const std::logic_error& problem) {
     return problem.what();
   }
@@ -27,6 +29,13 @@ TEST(ClassTable, UnknownMembersAreRefusedByPlace) {
             "[class table] some.rope has no member parital");
   EXPECT_EQ(refusal(R"({"parts": {"text_config": {"typ": "llama"}}})"),
             "[class table] some.parts.text_config has no member typ");
+}
+
+TEST(ClassTable, ATypeHasOneEntry) {
+  const std::string_view texts[] = {R"({"some": {}, "other": {}})", R"({"some": {}})"};
+  EXPECT_THAT([&] { (void)read_class_table(texts); },
+              ::testing::ThrowsMessage<std::logic_error>(
+                  "[class table] some must have one entry, got two"));
 }
 
 TEST(ClassTable, MembersOfAnotherFormAreRefused) {

@@ -24,9 +24,10 @@ here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
 sys.path.insert(0, str(root / "conformance" / "make"))
 import hugging_face_peer as peer  # noqa: E402
+from table import model_types  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 
-TABLE = json.loads((root / "src/model/data/hugging_face_models.json").read_text())["model_types"]
+TABLE = model_types()
 YARN = {"factor": 8.0, "original_max_position_embeddings": 512}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 1024}

@@ -12,10 +12,12 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
 
+from table import model_types
+
 warnings.filterwarnings("ignore")
 logging.set_verbosity_error()
 root = pathlib.Path(__file__).resolve().parent.parent.parent
-TABLE = json.loads((root / "src/model/data/hugging_face_models.json").read_text())["model_types"]
+TABLE = model_types()
 TOKENS = 9
 TYPES = [0, 0, 1, 1, 1, 0, 1, 1, 0]  # what --token-types feeds as token_type_ids and mm_token_type_ids
 MOST = 40_000_000  # parameters of a model that is built

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace posenc::data {
-extern const std::string_view hugging_face_models;
+extern const std::string_view hugging_face_keys;
 }
 
 namespace posenc::inline v0::hf {
@@ -226,7 +226,7 @@ bool is_decoder(const ConfigView& view) {
 }
 
 const Json& table_member(std::string_view name) {
-  static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
+  static const Json table = parse_json(data::hugging_face_keys, "hugging_face/keys.json");
   return table.at(name);
 }
 

@@ -224,8 +224,7 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
   return {std::move(name), v.value, v.origin, v.where};
 }
 
-// What the table (data/hugging_face_models.json) has beside model types: keys_of_positions, aliases,
-// layer_types ... Throws where it has no such.
+// A member of data/hugging_face/keys.json: keys_of_positions, aliases, layer_types ... Throws if there is none.
 const Json& table_member(std::string_view name);
 // One that is a list of words.
 std::vector<std::string_view> table_words(std::string_view name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands at the input: the scheme with its offset, width and scale, which position a token
 // gets, and where the rows lie among the weights. What the classes do was read in transformers
-// 5.23 and stands in the table as facts (model/data/hugging_face_models.json).
+// 5.23 and stands in the table as facts (model/data/hugging_face/models).
 #include <algorithm>
 #include <cmath>
 

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <type_traits>
 
 namespace posenc::data {
-extern const std::string_view hugging_face_models;
+extern const std::span<const std::string_view> hugging_face_models;
 }
 
 namespace posenc::inline v0::hf {
@@ -114,15 +115,22 @@ ClassRules with(ClassRules rules, const Json& more) {
   return rules;
 }
 
-std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_view text) {
-  const Json table = parse_json(text, "hugging_face_models.json");
-  std::vector<std::pair<std::string, ClassRules>> out;
-  for (const auto& [type, entry] : table.at("model_types").as_object())
-    over(out.emplace_back(type, ClassRules{}).second, entry, type);
+ClassTable read_class_table(std::span<const std::string_view> texts) {
+  ClassTable out;
+  for (const std::string_view text : texts) {
+    const Json table = parse_json(text, "hugging_face/models");
+    for (const auto& [type, entry] : table.as_object())
+      over(out.emplace_back(type, ClassRules{}).second, entry, type);
+  }
+  const auto before = [](const auto& x, const auto& y) { return x.first < y.first; };
+  std::sort(out.begin(), out.end(), before);
+  for (std::size_t n = 1; n < out.size(); ++n)
+    if (out[n].first == out[n - 1].first)
+      throw std::logic_error("[class table] " + out[n].first + " must have one entry, got two");
   return out;
 }
 
-const std::vector<std::pair<std::string, ClassRules>>& all_class_rules() {
+const ClassTable& all_class_rules() {
   static const auto table = read_class_table(data::hugging_face_models);
   return table;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model type means to its program: one entry of data/hugging_face_models.json, read once. A
+// What a model type means to its program: one entry of a file of data/hugging_face/models, read once. A
 // member that is not named here is refused. tools/model_table/README.md has the legend, made of describe.
 #pragma once
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -199,10 +200,12 @@ ClassRules with(ClassRules, const Json& more);
 
 // The table, read once. Null when the type is not known.
 const ClassRules* class_rules(std::string_view model_type);
-// Every model type in the order of the table.
-const std::vector<std::pair<std::string, ClassRules>>& all_class_rules();
-// The same of a text in the table's form: for tests.
-std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_view text);
+using ClassTable = std::vector<std::pair<std::string, ClassRules>>;
+// Every model type by its name.
+const ClassTable& all_class_rules();
+// The same of texts in the form of data/hugging_face/models: for tests. Throws std::logic_error as `with`, and if two
+// entries have one model type.
+ClassTable read_class_table(std::span<const std::string_view> texts);
 
 // Every key that a class of the table holds, or reads for layers or rotary.
 std::set<std::string> keys_of_classes();
