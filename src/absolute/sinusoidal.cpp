@@ -67,7 +67,7 @@ void Sinusoidal::pull_back(std::span<const ConstTensorView> p, std::span<const I
   accumulate("sinusoidal", needed[0], dp[0], std::span(&d, 1));
 }
 
-// The power of the base, exponent -2m/width and its kin.
+// The power of the base, exponent -2m/width and its variants.
 double Sinusoidal::power_of(double m) const {
   const auto n = static_cast<double>(pairs());
   if (spacing == SineSpacing::paper)

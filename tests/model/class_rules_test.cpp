@@ -194,17 +194,17 @@ TEST(ClassRules, ValuesThatTurnAreAField) {
 }
 
 TEST(ClassRules, AdviceOnAnUnknownTypeFitsTheFile) {
-  const auto mend = [](const std::string& more) {
+  const auto fix = [](const std::string& more) {
     const ModelSpec spec = read(R"({"model_type":"nobody_knows")" + more + "}");
     const Finding* f = finding(spec, "unknown_model_type");
     return f ? f->fix : "";
   };
-  EXPECT_NE(mend(R"(,"rope_theta":10000.0)").find("Llama"), std::string::npos);
-  EXPECT_NE(mend(R"(,"text_config":{"rope_scaling":{"type":"yarn"}})").find("Llama"),
+  EXPECT_NE(fix(R"(,"rope_theta":10000.0)").find("Llama"), std::string::npos);
+  EXPECT_NE(fix(R"(,"text_config":{"rope_scaling":{"type":"yarn"}})").find("Llama"),
             std::string::npos);
-  EXPECT_NE(mend(R"(,"alibi":true)").find("ALiBi"), std::string::npos);
-  EXPECT_NE(mend(R"(,"relative_attention_num_buckets":32)").find("T5"), std::string::npos);
-  EXPECT_EQ(mend(R"(,"hidden_size":64)").find("Llama"), std::string::npos);
+  EXPECT_NE(fix(R"(,"alibi":true)").find("ALiBi"), std::string::npos);
+  EXPECT_NE(fix(R"(,"relative_attention_num_buckets":32)").find("T5"), std::string::npos);
+  EXPECT_EQ(fix(R"(,"hidden_size":64)").find("Llama"), std::string::npos);
 }
 
 // null stands in the place of the class's fraction and is dropped: the whole head turns. Inside a

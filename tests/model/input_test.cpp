@@ -97,7 +97,7 @@ TEST(Input, OffsetsThatDoNotFollowPadding) {
   const Json nystrom = config(R"({"model_type": "nystromformer", "hidden_size": 768,
     "num_attention_heads": 12, "num_hidden_layers": 12, "max_position_embeddings": 510})");
   EXPECT_EQ(text_of(read(nystrom)), "learned width=768 rows=512 offset=2");
-  // XLM's kin: a sinusoid where the file says so.
+  // XLM and similar models: a sinusoid where the file says so.
   for (const auto& [kind, key] : {std::pair("xlm", "sinusoidal_embeddings"),
                                   {"flaubert", "sinusoidal_embeddings"},
                                   {"distilbert", "sinusoidal_pos_embds"}}) {

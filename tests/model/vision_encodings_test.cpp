@@ -147,7 +147,7 @@ TEST(VisionEncodings, NoPositions) {
   EXPECT_FALSE(read(R"({"model_type":"uvdoc"})").has_error());
 }
 
-// Where and what the rows of DETR's kin meet; bases that differ; a mechanism without a scheme.
+// Where and what the rows of DETR and similar models meet; bases that differ; a mechanism without a scheme.
 TEST(VisionEncodings, AtTheQueriesAndKeys) {
   const ModelSpec detr = read(R"({"model_type":"detr"})");
   ASSERT_FALSE(detr.has_error()) << errors_of(detr);

@@ -25,6 +25,10 @@ FORBIDDEN = [
     ("cli", INTERNAL, "reports, the command line and Python use the public headers"),
     ("python/src", INTERNAL, "reports, the command line and Python use the public headers"),
     ("include/posenc/report", INTERNAL, "public headers include public headers"),
+    ("src/model/hugging_face/rope_dictionary", r'".*/rotary_definition/.*',
+     "a dictionary of rope_parameters is brought into one form before a definition is made of it"),
+    ("src/model/hugging_face/rotary_definition", r'".*/rope_dictionary/.*',
+     "a definition is made of a dictionary in one form, however the file writes it"),
     ("src/attention/plan", r'"attention/(exact|fast)/.*', "plans reach engines by the list of engines"),
 ]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions of the tokens of an image, for what acts at the input of a model by rows and columns
-// (InputEncoding::grid): ViT-MAE, DETR and its kin.
+// (InputEncoding::grid): ViT-MAE, DETR and similar models.
 #pragma once
 #include "posenc/model/spec.h"
 #include "posenc/positions/view.h"

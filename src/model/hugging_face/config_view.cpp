@@ -225,6 +225,11 @@ bool is_decoder(const ConfigView& view) {
   return false;
 }
 
+const RopeRules& rope_rules(const ConfigView& view) {
+  static const RopeRules common;
+  return view.rules().rope ? *view.rules().rope : common;
+}
+
 const Json& table_member(std::string_view name) {
   static const Json table = parse_json(data::hugging_face_keys, "hugging_face/keys.json");
   return table.at(name);

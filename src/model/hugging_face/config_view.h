@@ -193,7 +193,7 @@ class ConfigView {
   const Dict* held_;
 };
 
-// BERT's kin as decoders; a class without the attribute is none, whatever a file says.
+// BERT and similar models as decoders; a class without the attribute is none, whatever a file says.
 bool is_decoder(const ConfigView&);
 
 // None for what is no number.
@@ -228,6 +228,8 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
 const Json& table_member(std::string_view name);
 // One that is a list of words.
 std::vector<std::string_view> table_words(std::string_view name);
+// The "rope" rule of the class; an empty one when there is none.
+const RopeRules& rope_rules(const ConfigView&);
 // What a file says of rotary.
 inline constexpr std::string_view kRotaryKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
                                                    "partial_rotary_factor"};

@@ -105,7 +105,7 @@ class InputReader {
     return true;
   }
 
-  // wav2vec 2.0 and its kin.
+  // wav2vec 2.0 and similar models.
   bool convolution() {
     if (view_.flag("conv_pos_batch_norm", false)) {  // HuBERT
       view_.note(

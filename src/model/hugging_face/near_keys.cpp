@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/scaling_types.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,16 +11,6 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// Members of rope_scaling and rope_parameters, which mean nothing at the top level of a file.
-const Names& rope_members() {
-  static const Names names = table_words("rope_members");
-  return names;
-}
-// The same, and what is in the dictionary or beside it.
-const Names& dictionary_members() {
-  static const Names names = table_words("dictionary_members");
-  return names;
-}
 // What an object holds that was meant for rotary.
 constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
                                           "rope_type", "partial_rotary_factor"};

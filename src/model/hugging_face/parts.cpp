@@ -62,9 +62,9 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
     counts.warn("both_spellings", {"{}. They differ in {}", both, listed(differ)}, counts.where());
 }
 
-// CLIP and its kin: a second dictionary of the part overrules the first.
-bool overruled(const ConfigView& whole, const std::string& key, const PartRules& about,
-               Part& part) {
+// CLIP and similar models: a second dictionary of the part overrides the first.
+bool overridden(const ConfigView& whole, const std::string& key, const PartRules& about,
+                Part& part) {
   const std::string& name = about.instead;
   const std::string dict = key + "_dict";
   if (name.empty()) {
@@ -112,7 +112,7 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
                             const PartRules& about) {
   Part part;
   part.pointer = whole.pointer(key);
-  if (!object_at(whole, key, part.object) || !overruled(whole, key, about, part))
+  if (!object_at(whole, key, part.object) || !overridden(whole, key, about, part))
     return std::nullopt;
   if (!part.object && !about.old_key.empty()) {
     if (!object_at(whole, about.old_key, part.object)) return std::nullopt;

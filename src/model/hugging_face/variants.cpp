@@ -38,7 +38,7 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   for (const VariantCase& one : rule.cases)
     if (is_case(view, one)) return overlaid(rules, one.is);
   if (!rule.cases.empty())
-    return overlaid(rules, Json::object({{"refused", rule.why}, {"refused_mend", rule.mend}}));
+    return overlaid(rules, Json::object({{"refused", rule.why}, {"refused_fix", rule.fix}}));
   const auto v = view.value(rule.key);
   const Json value = v ? v->value : Json(nullptr);
   // true, false and null stand for themselves; of texts the text
@@ -81,13 +81,14 @@ ClassRules decoder_rules(const ConfigView& encoder) {
 bool refused_by_name(const ConfigView& view) {
   const ClassRules& rules = view.rules();
   if (rules.refused.empty()) return false;
-  const bool mend = !rules.refused_mend.empty();
-  view.error("layout_not_covered",
-             (mend ? view.class_name() + ": "
-                   : "the reader does not describe the positions of " + view.class_name() + ": ") +
-                 rules.refused,
-             view.where("model_type"),
-             mend ? rules.refused_mend : "use the class itself for its positions");
+  const bool has_fix = !rules.refused_fix.empty();
+  view.error(
+      "layout_not_covered",
+      (has_fix ? view.class_name() + ": "
+               : "the reader does not describe the positions of " + view.class_name() + ": ") +
+          rules.refused,
+      view.where("model_type"),
+      has_fix ? rules.refused_fix : "use the class itself for its positions");
   return true;
 }
 

@@ -17,7 +17,7 @@ namespace posenc::inline v0::hf {
 
 // Members that the table does not state are empty, false or none.
 struct ClassRules {
-  std::string class_name, side, remote, remote_note, scheme, refused, refused_mend, no_transformer,
+  std::string class_name, side, remote, remote_note, scheme, refused, refused_fix, no_transformer,
       not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
@@ -66,7 +66,7 @@ struct ClassRules {
     v("scheme", s.scheme,
       "what acts on q, k or the score: rope, alibi, t5, none ...; absent: a composite file");
     v("refused", s.refused, "positions of the class have no scheme here, and why");
-    v("refused_mend", s.refused_mend, "what to do then");
+    v("refused_fix", s.refused_fix, "what to do then");
     v("no_transformer", s.no_transformer, "no attention at all: convolutions ...");
     v("not_a_rotation", s.not_a_rotation, "why what it computes is no rotation");
     v("parts", s.parts, "parts of a composite file by their keys");

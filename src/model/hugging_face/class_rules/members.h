@@ -57,7 +57,7 @@ struct PartRules {
     v("merged", s.merged, "what `absent` holds fills a stated part too");
     v("flat", s.flat, "keys of it are at the top level: true for all, or their names");
     v("flat_held", s.flat_held, "what it holds then");
-    v("instead", s.instead, "an object that overrules it (text_config_dict)");
+    v("instead", s.instead, "an object that overrides it (text_config_dict)");
     v("main", s.main, "read as the text where there is none");
     v("old_key", s.old_key, "older name of the part");
     v("optional", s.optional, "the model has none where the file has none");
@@ -130,7 +130,7 @@ struct VariantCase {
 
 // Classes that place positions in one of several ways.
 struct Variants {
-  std::string key, why, mend;
+  std::string key, why, fix;
   Overlay otherwise;
   ByName<Overlay> of;
   std::vector<VariantCase> cases;
@@ -141,7 +141,7 @@ struct Variants {
     v("cases", s.cases,
       "releases, instead of a key: the first that fits; one without conditions fits any file");
     v("why", s.why, "why a file of no release is refused");
-    v("mend", s.mend, "what to do then");
+    v("fix", s.fix, "what to do then");
   }
 };
 
@@ -277,7 +277,7 @@ struct TypeRules {
 
 // How the dictionary of rotary parameters is read.
 struct RopeRules {
-  std::string rule, theta_list, theta_zero, fraction, width, partial_from, scaled_layers, why, mend;
+  std::string rule, theta_list, theta_zero, fraction, width, partial_from, scaled_layers, why, fix;
   std::string steps, steps_length, times, times_name, times_why;
   std::vector<std::string> only, fills, scaling_to, times_divides, times_multiplies;
   NameMap rename, rename_late, aliases;
@@ -324,7 +324,7 @@ struct RopeRules {
     v("alpha", s.alpha, "dynamic NTK with alpha is static (HunYuan)");
     v("step", s.step, "published files state a Llama-3 ramp of no width (Llama-4-Scout)");
     v("why", s.why, "why it is refused");
-    v("mend", s.mend, "what to do then");
+    v("fix", s.fix, "what to do then");
   }
 };
 

@@ -5,8 +5,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "model/hugging_face/head_size.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
-#include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
 namespace {

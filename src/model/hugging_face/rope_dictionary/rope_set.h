@@ -40,8 +40,6 @@ RopeRule by_layer_type, as_stated, fixed_base, top_level;      // by_class.cpp
 RopeRule main_and_compress, lists_of_layers, thetas_of_kinds;  // by_layer.cpp
 RopeRule filled_in, named_types;                               // by_layer.cpp
 
-// The table's "rope" rule; an empty one when there is none.
-const RopeRules& rope_rules(const ConfigView&);
 // The base that the class holds, or has in its code.
 Value theta_of_class(const ConfigView&);
 Value theta_of_code(const ConfigView&);

@@ -2,14 +2,9 @@
 #include <algorithm>
 
 #include "model/hugging_face/rope_dictionary/rope_set.h"
-#include "model/hugging_face/rotary_definition/writer.h"
+#include "model/hugging_face/scaling_types.h"
 
 namespace posenc::inline v0::hf {
-
-const RopeRules& rope_rules(const ConfigView& view) {
-  static const RopeRules common;
-  return view.rules().rope ? *view.rules().rope : common;
-}
 
 Value theta_of_class(const ConfigView& view) {
   return view.of_class(view.rules().theta);
@@ -256,7 +251,7 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
 RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
   view.error("layout_not_covered",
              {"positions of {class} cannot be written here: {}", rope_rules(view).why},
-             view.where("model_type"), rope_rules(view).mend);
+             view.where("model_type"), rope_rules(view).fix);
   return {};
 }
 

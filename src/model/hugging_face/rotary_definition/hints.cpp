@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/hugging_face/layers.h"
-#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {

@@ -1,80 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaling of a RotaryWriter: what transformers' ROPE_INIT_FUNCTIONS take from a dictionary.
 #include <algorithm>
+#include <iterator>
 
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
-namespace {
-
-// A number that the file may leave out, or null.
-ScalingKey optional(std::string_view key, std::string_view field, double above = 0) {
-  return {key, field, KeyKind::number, false, above};
-}
-
-}  // namespace
-
-const std::vector<ScalingType>& scaling_types() {
+const RotaryWriter::TypeReader* RotaryWriter::reader_of(std::string_view type) {
   using W = RotaryWriter;
-  const ScalingKey factor{"factor", "factor"},
-      ratio = optional("factor", "factor"),
-      original{"original_max_position_embeddings", "original_context", KeyKind::whole},
-      gain = optional("attention_factor", "attention_factor");
-  static const std::vector<ScalingType> types = {
-      {.type = "default", .keys = {}, .pair_by_pair = true},
-      {.type = "linear", .keys = {factor}, .pair_by_pair = true},
-      {.type = "dynamic", .keys = {factor}, .read = &W::dynamic, .takes_head_dim = true},
-      {.type = "yarn",
-       .keys = {factor,
-                original,
-                gain,
-                optional("beta_fast", "beta_fast"),
-                optional("beta_slow", "beta_slow"),
-                optional("mscale", "mscale"),
-                optional("mscale_all_dim", "mscale_all_dim"),
-                {"truncate", "truncate", KeyKind::other, false}},
-       .read = &W::yarn,
-       .takes_head_dim = true},
-      {.type = "llama3",
-       .keys = {factor,
-                {"low_freq_factor", "low_freq_factor"},
-                {"high_freq_factor", "high_freq_factor"},
-                original},
-       .check = &W::check_llama3,
-       .pair_by_pair = true},
-      {.type = "longrope",
-       .keys = {{"short_factor", "short_factor", KeyKind::list},
-                {"long_factor", "long_factor", KeyKind::list},
-                original,
-                ratio,
-                gain},
-       .read = &W::longrope,
-       .takes_head_dim = true,
-       .pair_by_pair = true},
-      {.type = "proportional",
-       .keys = {ratio, optional("partial_rotary_factor", "fraction", -1e-300)},
-       .read = &W::proportional},
-      {.type = "ntk",
-       .keys = {factor, optional("mixed_b", "mixed_b")},
-       .read = &W::ntk,
-       .own_keys = true},
-      {.type = "qwen_dynamic",
-       .keys = {{"trained_length", "trained_length", KeyKind::whole}},
-       .check = &W::hold_length,
-       .own_keys = true},
+  static constexpr TypeReader readers[] = {
+      {.type = "dynamic", .read = &W::dynamic},
+      {.type = "yarn", .read = &W::yarn},
+      {.type = "llama3", .check = &W::check_llama3},
+      {.type = "longrope", .read = &W::longrope},
+      {.type = "proportional", .read = &W::proportional},
+      {.type = "ntk", .read = &W::ntk},
+      {.type = "qwen_dynamic", .check = &W::hold_length},
   };
-  return types;
-}
-
-const ScalingType* scaling_type(std::string_view rope_type) {
-  for (const ScalingType& t : scaling_types())
-    if (t.type == rope_type) return &t;
-  return nullptr;
-}
-
-const ScalingKey* ScalingType::find(std::string_view key) const {
-  const auto at = std::ranges::find_if(keys, [key](const ScalingKey& k) { return k.key == key; });
-  return at == keys.end() ? nullptr : &*at;
+  const auto* at = std::ranges::find(readers, type, &TypeReader::type);
+  return at == std::end(readers) ? nullptr : at;
 }
 
 // All keys are looked at, so that all that is wrong is said. A whole number is a trained length.
@@ -83,7 +27,8 @@ bool RotaryWriter::scaling() {
   const bool scaled = out_.type != "default";
   out_.where = type && scaled ? type->where : view_.class_name();
   if (!scaled) return true;
-  if (type_->read) return (this->*type_->read)();
+  const TypeReader* reader = reader_of(out_.type);
+  if (reader && reader->read) return (this->*reader->read)();
   out_.encoding.begin(out_.type);
   Dict fields;
   bool fine = true;
@@ -99,7 +44,7 @@ bool RotaryWriter::scaling() {
       field(k.field, *v);
       if (k.kind == KeyKind::whole) out_.original_context = v->value.as_integer();
     }
-  if (type_->check) (this->*type_->check)(fields);
+  if (reader && reader->check) (this->*reader->check)(fields);
   return true;
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/hugging_face/rope_dictionary/rope_set.h"
-
 namespace posenc::inline v0::hf {
 const RopeRules& RotaryWriter::rules() const {
   return rope_rules(view_);

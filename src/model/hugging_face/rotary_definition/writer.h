@@ -8,19 +8,10 @@
 
 #include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
+#include "model/hugging_face/head_size.h"
+#include "model/hugging_face/scaling_types.h"
 
 namespace posenc::inline v0::hf {
-
-// Sizes of a head: of the q that attention multiplies, and what the rotary functions see.
-struct Head {
-  Sourced<Index> q_dim, rope_dim, offset;
-  bool null_head_dim = false;  // the class leaves head_dim null: its scaled types fail on it
-};
-// Head sizes of a layer type; none after a finding.
-std::optional<Head> head_of(const ConfigView&, const std::string& layer_type);
-
-// hidden_size // num_attention_heads, unless one of them is missing or refused.
-std::optional<Sourced<Index>> width_over_heads(const ConfigView&, bool required);
 
 struct RotaryDefinition {
   EncodingBuilder encoding;
@@ -28,37 +19,6 @@ struct RotaryDefinition {
   std::string type;                       // rope_type after all renaming
   std::optional<Index> original_context;  // of the scaling, if it has one
 };
-
-class RotaryWriter;
-// Every rope_type with the keys that it reads from a dictionary, once: reading, what is left unread
-// and what another program would miss go by it.
-enum class KeyKind {
-  number,
-  whole,
-  list,   // one number a pair
-  other,  // read by a function of the type
-};
-struct ScalingKey {
-  std::string_view key, field;  // in the file, in the definition
-  KeyKind kind = KeyKind::number;
-  bool required = true;
-  double above = 0;  // exclusive
-};
-
-// The rows alone read a type without `read`; `check` then says what is odd about the values, by
-// field, and sets what is no key.
-struct ScalingType {
-  std::string_view type;  // rope_type, and the name in the registry; default is none
-  std::vector<ScalingKey> keys;
-  bool (RotaryWriter::*read)() = nullptr;
-  void (RotaryWriter::*check)(const Dict& fields) = nullptr;
-  bool takes_head_dim = false;  // fails on a head_dim of null
-  bool pair_by_pair = false;    // fits a table of an odd width, which has a pair more
-  bool own_keys = false;        // not of transformers: classes of remote code alone
-  const ScalingKey* find(std::string_view key) const;
-};
-const std::vector<ScalingType>& scaling_types();
-const ScalingType* scaling_type(std::string_view rope_type);
 
 class RotaryWriter {
  public:
@@ -70,7 +30,14 @@ class RotaryWriter {
   std::optional<RotaryDefinition> write(const Head*);
 
  private:
-  friend const std::vector<ScalingType>& scaling_types();
+  // Of a type whose rows alone do not read it: `read` reads the dictionary, or `check` says what is odd about the values,
+  // by field, and sets what is no key.
+  struct TypeReader {
+    std::string_view type;
+    bool (RotaryWriter::*read)() = nullptr;
+    void (RotaryWriter::*check)(const Dict& fields) = nullptr;
+  };
+  static const TypeReader* reader_of(std::string_view type);
   // What a key says, assumed or in the dictionary; checked, with a finding and none where it fails.
   std::optional<Value> stated(const ScalingKey&);
   std::optional<Value> number(const ScalingKey&);

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "model/hugging_face/head_size.h"
 #include "model/hugging_face/image_rows.h"
-#include "model/hugging_face/rotary_definition/writer.h"
 #include "posenc/relative/any_scheme.h"
 
 namespace posenc::inline v0::hf {

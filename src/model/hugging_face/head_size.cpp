@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of a head by the rules of the table.
-#include "model/hugging_face/rope_dictionary/rope_set.h"
-#include "model/hugging_face/rotary_definition/writer.h"
+#include "model/hugging_face/head_size.h"
 
 namespace posenc::inline v0::hf {
 namespace {
