@@ -3,7 +3,7 @@
 // All configs at hand are read, and each with single values replaced.
 #include "class_rules.h"
 #include "model/hugging_face/layer_rules.h"
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/towers.h"
 #include "support/sanitized.h"
 
 namespace posenc {

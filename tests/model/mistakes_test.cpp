@@ -9,7 +9,7 @@
 
 #include "hugging_face_suite.h"
 #include "model/hugging_face/config_view.h"
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/near_keys.h"
 
 namespace posenc {
 namespace {

@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/checks.h"
 #include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {

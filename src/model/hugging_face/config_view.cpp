@@ -225,6 +225,11 @@ bool is_decoder(const ConfigView& view) {
   return false;
 }
 
+std::string plain(const Json& j) {
+  const auto whole = whole_number(j);
+  return whole ? std::to_string(*whole) : shown(j);
+}
+
 const RopeRules& rope_rules(const ConfigView& view) {
   static const RopeRules common;
   return view.rules().rope ? *view.rules().rope : common;

@@ -228,6 +228,8 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
 const Json& table_member(std::string_view name);
 // One that is a list of words.
 std::vector<std::string_view> table_words(std::string_view name);
+// 500000 where JSON's shortest text is 5e+05.
+std::string plain(const Json&);
 // The "rope" rule of the class; an empty one when there is none.
 const RopeRules& rope_rules(const ConfigView&);
 // What a file says of rotary.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/checks.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -2,7 +2,7 @@
 // sqrt(width) on the embedding, and what that means beside a sinusoid of norm sqrt(width / 2).
 #include <cmath>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/input_side.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/hugging_face/image_rows.h"
+#include "model/hugging_face/input_side.h"
 #include "model/hugging_face/layers.h"
 
 namespace posenc::inline v0::hf {

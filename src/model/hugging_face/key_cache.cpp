@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many channels of keys one token leaves in the cache of each layer. transformers 5.23 caches
 // the turned keys of all key heads; multi-head latent attention the latent and its turned part.
+#include "model/hugging_face/key_cache.h"
 #include "model/hugging_face/head_size.h"
-#include "model/hugging_face/layers.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/checks.h"
+#include "model/hugging_face/key_cache.h"
+#include "model/hugging_face/own_code.h"
+#include "model/hugging_face/score/numbers.h"
+#include "model/hugging_face/towers.h"
+#include "model/hugging_face/variants.h"
 
 #include <algorithm>
 #include <set>

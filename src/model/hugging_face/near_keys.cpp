@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/scaling_types.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models without rotary: what stands at the input, and what acts in the score.
+#include "model/hugging_face/input_side.h"
+#include "model/hugging_face/key_cache.h"
 #include "model/hugging_face/layers.h"
 
 #include "model/hugging_face/layer_rules.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code of the model's own repository: classes that transformers does not have, and auto_map beside a
 // type that it has.
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/own_code.h"
 
 namespace posenc::inline v0::hf {
 

@@ -5,9 +5,17 @@
 
 #include "io/json_tokens.h"
 #include "model/gguf/convert.h"
+#include "model/hugging_face/checks.h"
+#include "model/hugging_face/diffusers.h"
+#include "model/hugging_face/key_cache.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/near_keys.h"
+#include "model/hugging_face/own_code.h"
 #include "model/hugging_face/parts.h"
+#include "model/hugging_face/towers.h"
+#include "model/hugging_face/unknown_type.h"
+#include "model/hugging_face/variants.h"
 #include "posenc/registry/fields.h"
 
 namespace posenc::inline v0 {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "model/hugging_face/checks.h"
 #include "model/hugging_face/layer_rules.h"
-#include "model/hugging_face/layers.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {

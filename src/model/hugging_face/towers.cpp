@@ -7,10 +7,12 @@
 
 #include "model/encoding_builder.h"
 #include "model/hugging_face/image_rows.h"
+#include "model/hugging_face/input_side.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/parts.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
+#include "model/hugging_face/towers.h"
 
 namespace posenc::inline v0::hf {
 namespace {

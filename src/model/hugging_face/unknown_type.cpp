@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person can do about a model type that is not known, by its spelling and by what the file
 // says.
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/unknown_type.h"
+#include "model/hugging_face/own_code.h"
 #include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/checks.h"
+#include "model/hugging_face/own_code.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/variants.h"
 
 namespace posenc::inline v0::hf {
 

@@ -65,8 +65,6 @@ bool add_nested(const ConfigView&, RopeSet&, const Value& all,
 Value theta_outside(const ConfigView&);
 // The same theta stands inside and outside, or a warning says that they differ.
 void theta_beside(const ConfigView&, RopeSet::Part&, const Value& outside);
-// 500000 where JSON's shortest text is 5e+05.
-std::string plain(const Json&);
 // rope_type, and original_max_position_embeddings where the type needs it.
 void complete(const ConfigView&, Dict&, bool nested);
 // Whether transformers refuses the type without original_max_position_embeddings.

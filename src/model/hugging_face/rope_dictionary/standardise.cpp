@@ -67,11 +67,6 @@ bool only_layer_types(const ConfigView& view, const Value& all) {
   return true;
 }
 
-std::string plain(const Json& j) {
-  const auto whole = whole_number(j);
-  return whole ? std::to_string(*whole) : shown(j);
-}
-
 bool needs_original(const std::string& type) {
   const ScalingType* t = scaling_type(type);
   return t && t->find("original_max_position_embeddings");

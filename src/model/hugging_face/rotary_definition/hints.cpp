@@ -2,7 +2,7 @@
 // What a dictionary of rope_parameters says that nobody reads, and what another program would miss.
 #include <algorithm>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {

@@ -4,7 +4,7 @@
 // 5.23.0, one by one.
 #include <cmath>
 
-#include "model/hugging_face/layers.h"
+#include "model/hugging_face/score/numbers.h"
 #include "model/hugging_face/score/side.h"
 
 namespace posenc::inline v0::hf {
