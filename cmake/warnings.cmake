@@ -52,8 +52,8 @@ endfunction()
 # quicker to work with and finds includes that are missing; clang-tidy in ./test --full reads every file so.
 # Folders for which POSENC_UNIT_OF_<folder> is set to the same name share a unit, and so do all of a target that has one:
 # most of a small unit goes into headers.
-# kWho, the name that a file's messages begin with, is every file's own; a local name may be that of another
-# file's constant (-Wshadow). Files whose other local names are a neighbour's too are named and stay apart.
+# A local name may be that of another file's constant (-Wshadow). Files whose names are a neighbour's too are named and
+# stay apart.
 function(posenc_one_unit_a_folder target)
   if(NOT POSENC_UNITY)
     return()
@@ -76,12 +76,7 @@ function(posenc_one_unit_a_folder target)
     string(MAKE_C_IDENTIFIER "${folder}" group)
     set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
-    UNITY_BUILD_UNIQUE_ID POSENC_UNIT
-    UNITY_BUILD_CODE_BEFORE_INCLUDE "#define POSENC_OWN_(name, unit) name##_##unit
-#define POSENC_OWN(name, unit) POSENC_OWN_(name, unit)
-#define kWho POSENC_OWN(kWho, POSENC_UNIT)"
-    UNITY_BUILD_CODE_AFTER_INCLUDE "#undef kWho")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()

@@ -11,7 +11,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "aligned_rows";
+constexpr const char* kAlignedRows = "aligned_rows";
 
 // The rows that token t of row b is aligned to.
 struct Alignment {
@@ -20,17 +20,17 @@ struct Alignment {
 
   Alignment(const ConstTensorView& given, const ConstTokenView& y, Index n) : v(given), rows(n) {
     if ((v.rank != 2 && v.rank != 3) || (v.dtype != DType::i64 && v.dtype != DType::i32))
-      detail::refuse_shape(kWho, "alignment must be [t, k] or [b, t, k] of i64 or i32", v);
+      detail::refuse_shape(kAlignedRows, "alignment must be [t, k] or [b, t, k] of i64 or i32", v);
     const auto last = static_cast<std::size_t>(v.rank - 1);
     entries = v.shape[last];
     tokens = v.shape[last - 1];
     if (v.rank == 3) batch = v.shape[0];
     if (batch != y.batch || tokens != y.tokens)
-      refuse(kWho, "alignment and y must have the same tokens", tokens);
+      refuse(kAlignedRows, "alignment and y must have the same tokens", tokens);
     for (Index b = 0; b < batch; ++b)
       for (Index t = 0; t < tokens; ++t)
         for (const Index row : of(b, t))
-          if (row >= rows) refuse(kWho, "an entry must have a row", row);
+          if (row >= rows) refuse(kAlignedRows, "an entry must have a row", row);
   }
   std::vector<Index> of(Index b, Index t) const {
     const auto last = static_cast<std::size_t>(v.rank - 1);
@@ -52,11 +52,11 @@ void aligned_rows(const ConstTensorView& table, const ConstTensorView& alignment
   const TokenView to = tokens_of(y, "y");
   if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype)
     detail::refuse_shape(
-        kWho,
+        kAlignedRows,
         "y must be of the width and dtype of a table [n, c], here " + detail::shape_text(table), y);
   const Alignment a(alignment, to, from.tokens);
   detail::check_outputs(
-      kWho, {{"y", detail::memory_of(y)}}, {},
+      kAlignedRows, {{"y", detail::memory_of(y)}}, {},
       {{"the table", detail::memory_of(table)}, {"alignment", detail::memory_of(alignment)}});
   for (Index b = 0; b < to.batch; ++b)
     for (Index t = 0; t < to.tokens; ++t) {
@@ -74,10 +74,11 @@ void aligned_rows_gradient(const ConstTensorView& d_y, const ConstTensorView& al
   const ConstTokenView from = tokens_of(d_y, "d_y");
   const TokenView to = tokens_of(d_table, "d_table");
   if (d_table.rank != 2 || from.width != to.width)
-    detail::refuse_shape(kWho, "d_table must be [n, " + std::to_string(from.width) + "]", d_table);
+    detail::refuse_shape(kAlignedRows, "d_table must be [n, " + std::to_string(from.width) + "]",
+                         d_table);
   const Alignment a(alignment, from, to.tokens);
   detail::check_outputs(
-      kWho, {{"d_table", detail::memory_of(d_table)}}, {},
+      kAlignedRows, {{"d_table", detail::memory_of(d_table)}}, {},
       {{"d_y", detail::memory_of(d_y)}, {"alignment", detail::memory_of(alignment)}});
   for (Index b = 0; b < from.batch; ++b)
     for (Index t = 0; t < from.tokens; ++t) {

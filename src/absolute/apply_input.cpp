@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "absolute/names.h"
 #include "absolute/rows.h"
 #include "absolute/window.h"
 #include "core/shape.h"
@@ -9,8 +10,6 @@
 
 namespace posenc::inline v0 {
 namespace {
-
-constexpr const char* kWho = "apply_input";
 
 struct Call {
   ConstTokenView x, y;
@@ -23,27 +22,28 @@ Call check_call(const ConstTensorView& x, const LoweredInput& lowered, const Con
   Call c;
   c.y = tokens_of(y, "y");
   if (!std::isfinite(lowered.input_gain))
-    refuse(kWho, "input_gain must be finite", lowered.input_gain);
+    refuse(kApplyInput, "input_gain must be finite", lowered.input_gain);
   Index appended = 0;
   for (const InputTerm& t : lowered.terms) appended += t.compose == Compose::concat ? t.width : 0;
   c.with_x = !x.empty();
   c.width = c.y.width - appended;
   if (c.with_x) {
     c.x = tokens_of(x, "x");
-    if (c.x.dtype != c.y.dtype) refuse(kWho, "y must have the dtype of x", dtype_name(y.dtype));
+    if (c.x.dtype != c.y.dtype)
+      refuse(kApplyInput, "y must have the dtype of x", dtype_name(y.dtype));
     if (c.x.batch != c.y.batch || c.x.tokens != c.y.tokens)
-      refuse(kWho, "y must have the tokens of x", c.y.tokens);
+      refuse(kApplyInput, "y must have the tokens of x", c.y.tokens);
     if (c.x.width != c.width)
-      refuse(kWho, "y must have the channels of x and of what is appended", c.y.width);
+      refuse(kApplyInput, "y must have the channels of x and of what is appended", c.y.width);
   }
   Index have = c.width;
-  if (have < 0) refuse(kWho, "y must have the channels that are appended", c.y.width);
+  if (have < 0) refuse(kApplyInput, "y must have the channels that are appended", c.y.width);
   for (const InputTerm& t : lowered.terms) {
-    if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
+    if (!std::isfinite(t.gain)) refuse(kApplyInput, "gain must be finite", t.gain);
     if (t.compose == Compose::concat)
       have += t.width;
     else
-      detail::check_window(kWho, t.first, t.width, have);
+      detail::check_window(kApplyInput, t.first, t.width, have);
   }
   return c;
 }
@@ -102,37 +102,38 @@ void read(const Call& c, const LoweredInput& lowered, Index b, Index t, std::vec
 void check_shape(const ConstTensorView& g, const ConstTensorView& of) {
   if (!g.empty() &&
       (of.empty() || g.rank != 2 || g.shape[0] != of.shape[0] || g.shape[1] != of.shape[1]))
-    detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
+    detail::refuse_shape(kApplyInput, "gradient of a table must have its shape", g);
 }
 
 void check_gradients(const LoweredInput& lowered, const Positions& p,
                      std::span<const InputGradient> g) {
   if (!g.empty() && g.size() != lowered.terms.size())
-    refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
+    refuse(kApplyInput, "there must be a gradient for each term, or none",
+           static_cast<Index>(g.size()));
   for (std::size_t n = 0; n < g.size(); ++n) {
     const InputTerm& t = lowered.terms[n];
     for (const TensorView* v :
          {&g[n].table, &g[n].affine, &g[n].frequency, &g[n].gain, &g[n].position})
       if (!v->empty() && v->dtype != DType::f64)
-        refuse(kWho, "gradients of terms must be f64", dtype_name(v->dtype));
+        refuse(kApplyInput, "gradients of terms must be f64", dtype_name(v->dtype));
     check_shape(g[n].table, t.table);
     check_shape(g[n].affine, t.affine);
     const ConstTensorView& f = g[n].frequency;
     if (!f.empty() && (t.phase == nullptr || f.rank != 2 || f.shape[0] != t.phase->axes ||
                        f.shape[1] != t.phase->pairs()))
-      detail::refuse_shape(kWho, "gradient of frequencies must be [axes, pairs]", f);
+      detail::refuse_shape(kApplyInput, "gradient of frequencies must be [axes, pairs]", f);
     check_layer_gradients(t.layers, g[n].layers);
     if (!g[n].gain.empty() && g[n].gain.count() != 1)
-      refuse(kWho, "gradient of a gain must be one number", g[n].gain.count());
+      refuse(kApplyInput, "gradient of a gain must be one number", g[n].gain.count());
     const ConstTensorView& q = g[n].position;
     if (!q.empty() &&
         (q.rank != 3 || q.shape[0] != p.axes || q.shape[1] != p.batch || q.shape[2] != p.count))
-      detail::refuse_shape(kWho, "gradient of positions must be [axes, b, t]", q);
+      detail::refuse_shape(kApplyInput, "gradient of positions must be [axes, b, t]", q);
     if (g[n].rows.empty()) continue;
     const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
     if (t.rows.empty() || rows.tokens != tokens_of(t.rows, "rows").tokens ||
         rows.width != source_width(t) || rows.batch != tokens_of(t.rows, "rows").batch)
-      detail::refuse_shape(kWho, "gradient of rows must have their shape", g[n].rows);
+      detail::refuse_shape(kApplyInput, "gradient of rows must have their shape", g[n].rows);
   }
 }
 
@@ -150,14 +151,14 @@ void look_up(const LoweredInput& lowered, const InputRows& rows, const ConstToke
 void apply_input(const ConstTensorView& x, const Positions& p, const LoweredInput& lowered,
                  const TensorView& y) {
   const Call c = check_call(x, lowered, y);
-  detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
+  detail::check_composed(kApplyInput, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          c.y.width - c.width);
-  check_rows_memory(kWho, lowered, y, "y", c.width);
+  check_rows_memory(kApplyInput, lowered, y, "y", c.width);
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   const TokenView to = tokens_of(y, "y");
   std::vector<double> value, row;
   look_up(lowered, rows, c.y);
-  detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
+  detail::check_positions_apart(kApplyInput, p, {{"y", detail::memory_of(y)}});
   for (Index b = 0; b < c.y.batch; ++b)
     for (Index t = 0; t < c.y.tokens; ++t) {
       read(c, lowered, b, t, value);
@@ -174,22 +175,22 @@ void input_gradient(const ConstTensorView& x, const Positions& p, const LoweredI
                     std::span<const InputGradient> g) {
   const Call c = check_call(x, lowered, d_y);
   check_gradients(lowered, p, g);
-  check_gradient_memory(kWho, g, p,
+  check_gradient_memory(kApplyInput, g, p,
                         {{"x", detail::memory_of(x)},
                          {"d_y", detail::memory_of(d_y)},
                          {"d_x", detail::memory_of(d_x)}});
-  if (c.y.batch * c.y.tokens > 0) check_product_has_x(kWho, lowered, x, g);
-  detail::check_positions_apart(kWho, p, {{"d_x", detail::memory_of(d_x)}});
+  if (c.y.batch * c.y.tokens > 0) check_product_has_x(kApplyInput, lowered, x, g);
+  detail::check_positions_apart(kApplyInput, p, {{"d_x", detail::memory_of(d_x)}});
   TokenView to;
   if (!d_x.empty()) {
     to = tokens_of(d_x, "d_x");
     const detail::Operand out{"d_x", detail::memory_of(d_x)};
-    detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, c.y.width - c.width);
-    detail::check_in_place(kWho, {"x", detail::memory_of(x)}, out);
-    check_rows_memory(kWho, lowered, d_x, "d_x", c.width);
+    detail::check_composed(kApplyInput, {"d_y", detail::memory_of(d_y)}, out, c.y.width - c.width);
+    detail::check_in_place(kApplyInput, {"x", detail::memory_of(x)}, out);
+    check_rows_memory(kApplyInput, lowered, d_x, "d_x", c.width);
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
-      detail::refuse_shape(kWho,
+      detail::refuse_shape(kApplyInput,
                            "d_x must have the shape and dtype of x, " +
                                detail::sizes_text({c.y.batch, c.y.tokens, c.width}) + " of " +
                                std::string(dtype_name(c.y.dtype)),

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <string>
 
+#include "absolute/names.h"
 #include "core/known_enum.h"
 #include "posenc/absolute/extend.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
 namespace {
-
-constexpr const char* kWho = "extend";
 
 // Keys, eq. 15: (a + 2)|x|^3 - (a + 3)|x|^2 + 1 within 1, a |x|^3 - 5a |x|^2 + 8a |x| - 4a to 2; by
 // its factors, so that the zeros are exact.
@@ -37,17 +36,17 @@ Sampling sampling(Index old_size, Index new_size, const Extension& e, std::optio
   const auto from = static_cast<double>(old_size), to = static_cast<double>(new_size);
   if (e.align_corners) {
     if (scale || e.offset != 0)
-      refuse(kWho, "align_corners takes its points from the sizes: no factor and no offset");
+      refuse(kExtend, "align_corners takes its points from the sizes: no factor and no offset");
     return {new_size > 1 ? (from - 1) / (to - 1) : 0, e.antialias};
   }
   if (scale) {
     if (!std::isfinite(*scale) || *scale <= 0)
-      refuse(kWho, "a factor must be finite and positive", *scale);
-    if (e.offset != 0) refuse(kWho, "a factor has no offset", e.offset);
+      refuse(kExtend, "a factor must be finite and positive", *scale);
+    if (e.offset != 0) refuse(kExtend, "a factor has no offset", e.offset);
     return {1 / *scale, true};
   }
   if (!std::isfinite(e.offset) || to + e.offset <= 0)
-    refuse(kWho, "offset must leave a positive size", e.offset);
+    refuse(kExtend, "offset must leave a positive size", e.offset);
   // The factor (new + offset) / old is what those programs pass on.
   return {e.offset != 0 ? 1 / ((to + e.offset) / from) : from / to, true};
 }
@@ -87,7 +86,7 @@ AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
 // New row o at old row o / factor.
 AxisTaps stretched_taps(Index old_size, Index new_size, double factor, bool extrapolate) {
   if (extrapolate && old_size < 2)
-    refuse(kWho, "border extrapolate needs two rows or more", old_size);
+    refuse(kExtend, "border extrapolate needs two rows or more", old_size);
   AxisTaps t = empty_taps(old_size, new_size, 2);
   const auto last = static_cast<double>(old_size - 1);
   for (Index o = 0; o < new_size; ++o) {
@@ -124,7 +123,7 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
                    bool repeat) {
   const double reach = e.how == ExtendHow::bicubic ? 2 : 1;
   const double widen = e.antialias ? std::max(s.step, 1.0) : 1;
-  if (reach * widen > 1e6) refuse(kWho, "a new row must be made of at most 10^6 old ones");
+  if (reach * widen > 1e6) refuse(kExtend, "a new row must be made of at most 10^6 old ones");
   const auto count = static_cast<Index>(std::ceil(reach * widen)) * 2 + 1;
   AxisTaps t = empty_taps(old_size, new_size, count);
   const double outside = reach * widen + 2;  // a kernel here meets no row of the table
@@ -141,7 +140,7 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
       put(t, o, i - first, i, w);
       sum += w;
     }
-    if (sum == 0) refuse(kWho, "a sampling point must lie near the table, new row", o);
+    if (sum == 0) refuse(kExtend, "a sampling point must lie near the table, new row", o);
     for (Index k = 0; k < count; ++k) t.weight[static_cast<std::size_t>(o * count + k)] /= sum;
   }
   return t;
@@ -150,8 +149,10 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
 // Points 0, 1, 1 + q, 1 + q + q^2 ... to both sides. q by bisection on [1.01, 1.5] until 1e-6, as
 // BEiT's code does: tables carried over by it depend on where the bisection stops.
 AxisTaps geometric_taps(Index old_size, Index new_size) {
-  if (old_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", old_size);
-  if (new_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", new_size);
+  if (old_size % 2 == 0)
+    refuse(kExtend, "geometric needs a middle: an odd number of rows", old_size);
+  if (new_size % 2 == 0)
+    refuse(kExtend, "geometric needs a middle: an odd number of rows", new_size);
   const Index half = old_size / 2, new_half = new_size / 2;
   const auto target = static_cast<double>(new_half);
   double low = 1.01, high = 1.5, q = 1;
@@ -186,9 +187,9 @@ AxisTaps geometric_taps(Index old_size, Index new_size) {
 // p_y + b (p_x - p_0), b = alpha / (1 - alpha): the first n rows are copies.
 AxisTaps hierarchical_taps(Index n, Index new_size, double alpha) {
   if (!(alpha > 0 && alpha < 1) || alpha == 0.5)
-    refuse(kWho, "alpha must lie between 0 and 1 and not be 1/2", alpha);
+    refuse(kExtend, "alpha must lie between 0 and 1 and not be 1/2", alpha);
   if ((new_size - 1) / n >= n)
-    refuse(kWho, "hierarchical reaches n^2 positions, n = " + std::to_string(n), new_size);
+    refuse(kExtend, "hierarchical reaches n^2 positions, n = " + std::to_string(n), new_size);
   const double b = alpha / (1 - alpha);
   AxisTaps t = empty_taps(n, new_size, 3);
   for (Index o = 0; o < new_size; ++o) {
@@ -205,17 +206,17 @@ AxisTaps unsampled_taps(Index old_size, Index new_size, const Extension& e,
                         std::optional<double> scale) {
   if (e.how == ExtendHow::stretch) {
     if (e.align_corners || e.antialias || e.a || e.offset != 0)
-      refuse(kWho, "stretch has no sampling options but scale and border");
+      refuse(kExtend, "stretch has no sampling options but scale and border");
     if (scale && (!std::isfinite(*scale) || *scale <= 0))
-      refuse(kWho, "a factor must be finite and positive", *scale);
+      refuse(kExtend, "a factor must be finite and positive", *scale);
     if (e.border == ResizeBorder::renormalise)
-      refuse(kWho, "the border of stretch must be repeat or extrapolate, got renormalise");
+      refuse(kExtend, "the border of stretch must be repeat or extrapolate, got renormalise");
     const double factor =
         scale.value_or(static_cast<double>(new_size) / static_cast<double>(old_size));
     return stretched_taps(old_size, new_size, factor, e.border == ResizeBorder::extrapolate);
   }
   if (e.align_corners || e.antialias || e.border || e.a || e.offset != 0 || scale)
-    refuse(kWho, "has no sampling options", enum_text(e.how));
+    refuse(kExtend, "has no sampling options", enum_text(e.how));
   if (e.how == ExtendHow::tile) return tiled_taps(old_size, new_size);
   return e.how == ExtendHow::geometric ? geometric_taps(old_size, new_size)
                                        : hierarchical_taps(old_size, new_size, e.alpha);
@@ -223,15 +224,15 @@ AxisTaps unsampled_taps(Index old_size, Index new_size, const Extension& e,
 
 // Sizes that exist for what the rows stand for.
 void check_rows_exist(Index old_size, Index new_size, TableRows rows) {
-  detail::check_known(kWho, "rows", rows);
+  detail::check_known(kExtend, "rows", rows);
   if (rows == TableRows::buckets && old_size != new_size)
-    refuse(kWho,
+    refuse(kExtend,
            "a table of buckets must keep its number of rows, because buckets of distances are no "
            "points of a line",
            new_size);
   for (const Index n : {old_size, new_size})
     if (rows == TableRows::offsets && n % 2 == 0)
-      refuse(kWho,
+      refuse(kExtend,
              "a table of offsets must have an odd number of rows on each axis, 2 N - 1 of a window "
              "of N",
              n);
@@ -253,19 +254,19 @@ TableRows table_rows_of(std::string_view name) noexcept {
 AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
                    std::optional<double> scale) {
   for (const Index n : {old_size, new_size})
-    if (n < 1 || n > Index{1} << 31) refuse(kWho, "an axis must have 1 to 2^31 rows", n);
-  detail::check_known(kWho, "how", e.how);
-  if (e.border) detail::check_known(kWho, "border", *e.border);
+    if (n < 1 || n > Index{1} << 31) refuse(kExtend, "an axis must have 1 to 2^31 rows", n);
+  detail::check_known(kExtend, "how", e.how);
+  if (e.border) detail::check_known(kExtend, "border", *e.border);
   check_rows_exist(old_size, new_size, e.rows);
   if (e.how == ExtendHow::geometric || e.how == ExtendHow::hierarchical ||
       e.how == ExtendHow::stretch || e.how == ExtendHow::tile)
     return unsampled_taps(old_size, new_size, e, scale);
   if (e.border == ResizeBorder::extrapolate)
-    refuse(kWho, "border extrapolate must be with stretch", enum_text(e.how));
+    refuse(kExtend, "border extrapolate must be with stretch", enum_text(e.how));
   const Sampling s = sampling(old_size, new_size, e, scale);
-  if (e.a && e.how != ExtendHow::bicubic) refuse(kWho, "a belongs to bicubic", *e.a);
+  if (e.a && e.how != ExtendHow::bicubic) refuse(kExtend, "a belongs to bicubic", *e.a);
   const double a = e.a.value_or(e.antialias ? -0.5 : -0.75);
-  if (!std::isfinite(a) || a < -10 || a > 10) refuse(kWho, "a must lie between -10 and 10", a);
+  if (!std::isfinite(a) || a < -10 || a > 10) refuse(kExtend, "a must lie between -10 and 10", a);
   const ResizeBorder border =
       e.border.value_or(e.antialias ? ResizeBorder::renormalise : ResizeBorder::repeat);
   // torch's kernels, all but the cubic one without antialias, copy an axis whose size stays,

@@ -11,7 +11,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "complex_attention";
+constexpr const char* kComplexAttention = "complex_attention";
 
 template <class Data>
 struct BasicReader {
@@ -36,11 +36,11 @@ using Writer = BasicReader<void>;
 
 void check_part(const ConstHeads& h, const ConstHeads& like, Index tokens, Index dim) {
   if (h.dtype != DType::f64 && h.dtype != DType::f32)
-    refuse(kWho, "tensors must be f64 or f32", dtype_name(h.dtype));
+    refuse(kComplexAttention, "tensors must be f64 or f32", dtype_name(h.dtype));
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim != 0)
-    refuse(kWho, "both parts must be given");
+    refuse(kComplexAttention, "both parts must be given");
   if (h.batch != like.batch || h.heads != like.heads || h.tokens != tokens || h.dim != dim)
-    detail::refuse_shape(kWho,
+    detail::refuse_shape(kComplexAttention,
                          "parts of q, k and v must fit each other: " +
                              detail::sizes_text({like.batch, tokens, like.heads, dim}),
                          detail::shape_text(h));
@@ -61,14 +61,14 @@ class Rows {
     for (const ConstHeads* h : {&v.re, &v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
     check_part(q.re, q.re, q.re.tokens, q.re.dim);
     if (!std::isfinite(a.scale) || a.scale < 0)
-      refuse(kWho, "scale must be finite and not negative", a.scale);
+      refuse(kComplexAttention, "scale must be finite and not negative", a.scale);
     scale_ = a.scale > 0 || q.re.dim == 0 ? a.scale : 1 / std::sqrt(static_cast<double>(q.re.dim));
     const ConstTensorView& m = a.mask;
     if (!m.empty() &&
         (m.dtype != DType::u8 || m.rank != 4 || (m.shape[0] != 1 && m.shape[0] != q.re.batch) ||
          (m.shape[1] != 1 && m.shape[1] != q.re.heads) || m.shape[2] != q.re.tokens ||
          m.shape[3] != k.re.tokens))
-      detail::refuse_shape(kWho, "mask must be [b|1, h|1, q, k] of u8", m);
+      detail::refuse_shape(kComplexAttention, "mask must be [b|1, h|1, q, k] of u8", m);
     const auto n = static_cast<std::size_t>(k.re.tokens);
     re.resize(n), im.resize(n), size.resize(n), p.resize(n);
   }
@@ -210,15 +210,16 @@ void complex_attention(const ComplexAttention& a, const ConstComplexHeads& q,
   if (!w.empty() &&
       (w.dtype != DType::f64 || w.rank != 4 || w.shape[0] != q.re.batch ||
        w.shape[1] != q.re.heads || w.shape[2] != q.re.tokens || w.shape[3] != k.re.tokens))
-    detail::refuse_shape(kWho, "probabilities must be [b, h, q, k] of f64", w);
+    detail::refuse_shape(kComplexAttention, "probabilities must be [b, h, q, k] of f64", w);
   // A row of q is read before its output is written; all of k and v are read for every row.
   const detail::Operand weights{"probabilities", detail::memory_of(w)},
       mask{"the mask", detail::memory_of(a.mask)}, k_re{"k re", of(k.re)}, k_im{"k im", of(k.im)},
       value_re{"v re", of(v.re)}, value_im{"v im", of(v.im)}, q_re{"q re", of(q.re)},
       q_im{"q im", of(q.im)};
-  detail::check_outputs(kWho, {{"out re", of(out.re)}, {"out im", of(out.im)}}, {q_re, q_im},
-                        {k_re, k_im, value_re, value_im, mask, weights});
-  detail::check_outputs(kWho, {weights}, {}, {q_re, q_im, k_re, k_im, value_re, value_im, mask});
+  detail::check_outputs(kComplexAttention, {{"out re", of(out.re)}, {"out im", of(out.im)}},
+                        {q_re, q_im}, {k_re, k_im, value_re, value_im, mask, weights});
+  detail::check_outputs(kComplexAttention, {weights}, {},
+                        {q_re, q_im, k_re, k_im, value_re, value_im, mask});
   const Reader v_re{&v.re}, v_im{&v.im};
   const Writer o_re{&out.re}, o_im{&out.im};
   for (Index b = 0; b < q.re.batch; ++b)
@@ -256,9 +257,9 @@ void complex_attention_gradient(const ComplexAttention& a, const ConstComplexHea
       k_im{"k im", of(k.im)}, v_re{"v re", of(v.re)}, v_im{"v im", of(v.im)},
       mask{"the mask", detail::memory_of(a.mask)}, dq_re_at{"d_q re", of(d_q.re)},
       dq_im_at{"d_q im", of(d_q.im)};
-  detail::check_outputs(kWho, {dq_re_at, dq_im_at}, {q_re, q_im, up_re, up_im},
+  detail::check_outputs(kComplexAttention, {dq_re_at, dq_im_at}, {q_re, q_im, up_re, up_im},
                         {k_re, k_im, v_re, v_im, mask});
-  detail::check_outputs(kWho,
+  detail::check_outputs(kComplexAttention,
                         {{"d_k re", of(d_k.re)},
                          {"d_k im", of(d_k.im)},
                          {"d_v re", of(d_v.re)},

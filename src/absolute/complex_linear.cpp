@@ -6,7 +6,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "complex_linear";
+constexpr const char* kComplexLinear = "complex_linear";
 
 // [out, in] or [out], f64 or f32; empty reads 0.
 template <class Data>
@@ -28,7 +28,7 @@ void check_matrix(const ConstTensorView& v, Index out, Index in, bool wanted) {
   const bool fits =
       v.rank == (in > 0 ? 2 : 1) && v.shape[0] == out && (in == 0 || v.shape[1] == in);
   if (v.empty() ? wanted : !fits || (v.dtype != DType::f64 && v.dtype != DType::f32))
-    refuse(kWho, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
+    refuse(kComplexLinear, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
 }
 
 using Matrix = BasicMatrix<const void>;
@@ -49,9 +49,9 @@ LinearCall check_call(const ComplexMap& m, const ConstComplexParts& x, const Con
                {m.bias.im}};
   for (const ConstTokenView* t : {&c.x_im, &c.y_re, &c.y_im})
     if (t->batch != c.x_re.batch || t->tokens != c.x_re.tokens)
-      refuse(kWho, "all parts must have the same tokens", t->tokens);
+      refuse(kComplexLinear, "all parts must have the same tokens", t->tokens);
   if (c.x_re.width != c.x_im.width || c.y_re.width != c.y_im.width)
-    refuse(kWho, "real and imaginary part must have the same width", c.x_im.width);
+    refuse(kComplexLinear, "real and imaginary part must have the same width", c.x_im.width);
   check_matrix(m.weight.re, c.y_re.width, c.x_re.width, true);
   check_matrix(m.weight.im, c.y_re.width, c.x_re.width, false);
   check_matrix(m.bias.re, c.y_re.width, 0, false);
@@ -62,7 +62,7 @@ LinearCall check_call(const ComplexMap& m, const ConstComplexParts& x, const Con
 void check_gradient(const ConstTensorView& v, Index out, Index in) {
   check_matrix(v, out, in, false);
   if (!v.empty() && v.dtype != DType::f64)
-    refuse(kWho, "gradients of a map must be f64", dtype_name(v.dtype));
+    refuse(kComplexLinear, "gradients of a map must be f64", dtype_name(v.dtype));
 }
 
 detail::Memory of(const ConstTensorView& v) {
@@ -76,7 +76,7 @@ void check_gradient_memory(const ComplexMap& m, const ConstComplexParts& x,
   const detail::Operand up[] = {{"d_y re", of(d_y.re)}, {"d_y im", of(d_y.im)}};
   const detail::Operand weight[] = {{"the weight", of(m.weight.re)},
                                     {"the weight", of(m.weight.im)}};
-  detail::check_outputs(kWho, {{"d_x re", of(d_x.re)}, {"d_x im", of(d_x.im)}},
+  detail::check_outputs(kComplexLinear, {{"d_x re", of(d_x.re)}, {"d_x im", of(d_x.im)}},
                         {{"x re", of(x.re)}, {"x im", of(x.im)}},
                         {up[0], up[1], weight[0], weight[1]});
   for (const TensorView* v : {&d_map.weight.re, &d_map.weight.im, &d_map.bias.re, &d_map.bias.im}) {
@@ -85,7 +85,7 @@ void check_gradient_memory(const ComplexMap& m, const ConstComplexParts& x,
          {up[0], up[1], weight[0], weight[1], detail::Operand{"x re", of(x.re)},
           detail::Operand{"x im", of(x.im)}, detail::Operand{"d_x re", of(d_x.re)},
           detail::Operand{"d_x im", of(d_x.im)}})
-      detail::check_separate(kWho, in, sum);
+      detail::check_separate(kComplexLinear, in, sum);
   }
 }
 
@@ -94,7 +94,7 @@ void check_gradient_memory(const ComplexMap& m, const ConstComplexParts& x,
 void complex_linear(const ComplexMap& m, const ConstComplexParts& x, const ComplexParts& y) {
   const LinearCall c = check_call(m, x, y);
   // An output channel reads all channels of x: not in place either.
-  detail::check_outputs(kWho, {{"y re", of(y.re)}, {"y im", of(y.im)}}, {},
+  detail::check_outputs(kComplexLinear, {{"y re", of(y.re)}, {"y im", of(y.im)}}, {},
                         {{"x re", of(x.re)},
                          {"x im", of(x.im)},
                          {"the weight", of(m.weight.re)},

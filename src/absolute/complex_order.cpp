@@ -16,7 +16,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "complex_order";
+constexpr const char* kComplexOrder = "complex_order";
 
 std::vector<Index> shape_of(const ComplexOrder& s, WordSharing sharing) {
   if (sharing == WordSharing::per_channel) return {s.width};
@@ -41,34 +41,34 @@ OrderCall check_call(const ComplexOrder& s, std::span<const ConstTensorView> p,
                      const ConstTokenView& re, const ConstTokenView& im) {
   OrderCall c;
   c.parameters = s.parameters();
-  check_parameter_count(kWho, c.parameters.size(), p.size());
-  c.amplitude = parameter_values(kWho, c.parameters[0], p[0]);
-  c.frequency = parameter_values(kWho, c.parameters[1], p[1]);
-  if (p.size() > 2) c.phase = parameter_values(kWho, c.parameters[2], p[2]);
-  c.ids = integer_rows(ids, kWho);
+  check_parameter_count(kComplexOrder, c.parameters.size(), p.size());
+  c.amplitude = parameter_values(kComplexOrder, c.parameters[0], p[0]);
+  c.frequency = parameter_values(kComplexOrder, c.parameters[1], p[1]);
+  if (p.size() > 2) c.phase = parameter_values(kComplexOrder, c.parameters[2], p[2]);
+  c.ids = integer_rows(ids, kComplexOrder);
   for (const ConstTokenView* part : {&re, &im})
     if (part->batch != c.ids.batch || part->tokens != c.ids.tokens || part->width != s.width)
-      detail::refuse_shape(kWho,
+      detail::refuse_shape(kComplexOrder,
                            "both parts must have the tokens of the ids and the width, " +
                                detail::sizes_text({c.ids.batch, c.ids.tokens, s.width}),
                            detail::sizes_text({part->batch, part->tokens, part->width}));
   if (at_positions.count != c.ids.tokens ||
       (at_positions.batch != 1 && at_positions.batch != c.ids.batch) || at_positions.axes != 1)
-    refuse(kWho,
+    refuse(kComplexOrder,
            "positions must be one for each of the " + std::to_string(c.ids.tokens) +
                " tokens, on one axis",
            at_positions.count);
-  detail::check_positions(at_positions, kWho);
+  detail::check_positions(at_positions, kComplexOrder);
   for (std::size_t i = 0; i < c.ids.value.size(); ++i) {
     const Index w = c.ids.value[i];
-    if (w < 0 || w >= s.vocabulary) refuse(kWho, "a word must have a row", w);
+    if (w < 0 || w >= s.vocabulary) refuse(kComplexOrder, "a word must have a row", w);
     c.tokens_of_word[w].push_back(static_cast<Index>(i));
   }
   for (const auto& [word, tokens] : c.tokens_of_word)
     for (Index k = 0; k < s.width; ++k)
       if (const double f = c.frequency[static_cast<std::size_t>(at(s, s.frequency, word, k))];
           !std::isfinite(f))
-        refuse(kWho, "frequencies must be finite", f);
+        refuse(kComplexOrder, "frequencies must be finite", f);
   return c;
 }
 
@@ -112,12 +112,13 @@ Angles angles_of(const ComplexOrder& s, const OrderCall& c, Index word,
 }  // namespace
 
 std::vector<Parameter> ComplexOrder::parameters() const {
-  if (width < 1 || width > 1000000) refuse(kWho, "width must be positive", width);
+  if (width < 1 || width > 1000000) refuse(kComplexOrder, "width must be positive", width);
   if (vocabulary < 1 || vocabulary > kUnbounded / 16 / width)
-    refuse(kWho, "vocabulary must be positive and its tables must fit memory", vocabulary);
+    refuse(kComplexOrder, "vocabulary must be positive and its tables must fit memory", vocabulary);
   if (frequency == WordSharing::none)
-    refuse(kWho, "frequency must be shared in some way: without one there is no position");
-  if (!std::isfinite(amplitude_gain)) refuse(kWho, "amplitude_gain must be finite", amplitude_gain);
+    refuse(kComplexOrder, "frequency must be shared in some way: without one there is no position");
+  if (!std::isfinite(amplitude_gain))
+    refuse(kComplexOrder, "amplitude_gain must be finite", amplitude_gain);
   std::vector<Parameter> all{
       {"amplitude", {vocabulary, width}, initial_of(initializer, init, vocabulary, width), {}},
       {"frequency", shape_of(*this, frequency), {InitialKind::normal, 0, 1}, {}}};
@@ -168,11 +169,11 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const ConstTens
                                 const TensorView& d_position) {
   const ConstTokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
   const OrderCall c = check_call(s, p, ids, at_positions, re, im);
-  check_gradients(kWho, c.parameters, d_parameters);
+  check_gradients(kComplexOrder, c.parameters, d_parameters);
   if (!d_position.empty() &&
       (d_position.dtype != DType::f64 || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))
-    detail::refuse_shape(kWho,
+    detail::refuse_shape(kComplexOrder,
                          "gradient of positions must be [" + std::to_string(at_positions.batch) +
                              ", " + std::to_string(at_positions.count) + "] of f64",
                          d_position);
@@ -204,9 +205,9 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const ConstTens
             d_position.data)[row * d_position.stride[0] + i * d_position.stride[1]] += by_position;
     }
   }
-  accumulate(kWho, c.parameters[0], d_parameters[0], d_r);
-  accumulate(kWho, c.parameters[1], d_parameters[1], d_w);
-  if (!c.phase.empty()) accumulate(kWho, c.parameters[2], d_parameters[2], d_theta);
+  accumulate(kComplexOrder, c.parameters[0], d_parameters[0], d_r);
+  accumulate(kComplexOrder, c.parameters[1], d_parameters[1], d_w);
+  if (!c.phase.empty()) accumulate(kComplexOrder, c.parameters[2], d_parameters[2], d_theta);
 }
 
 namespace complex_order_presets {

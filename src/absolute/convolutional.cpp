@@ -14,7 +14,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "convolutional";
+constexpr const char* kConvolutional = "convolutional";
 
 double normal_distribution(double z) {
   return std::erfc(-z / std::numbers::sqrt2) / 2;
@@ -39,10 +39,10 @@ ConvolutionCall check_call(const Convolutional& s, std::span<const ConstTensorVi
                            const ConstTensorView& x, const ConstTensorView& y) {
   ConvolutionCall c;
   c.parameters = s.parameters();
-  check_parameter_count(kWho, c.parameters.size(), p.size());
+  check_parameter_count(kConvolutional, c.parameters.size(), p.size());
   std::vector<std::vector<double>> values;
   for (std::size_t i = 0; i < p.size(); ++i)
-    values.push_back(parameter_values(kWho, c.parameters[i], p[i]));
+    values.push_back(parameter_values(kConvolutional, c.parameters[i], p[i]));
   c.per_group = s.width / s.groups;
   c.bias = values.back();
   c.weight = values[s.weight_norm ? 1 : 0];
@@ -54,7 +54,8 @@ ConvolutionCall check_call(const Convolutional& s, std::span<const ConstTensorVi
       c.norm[i % static_cast<std::size_t>(s.kernel)] += c.v[i] * c.v[i];
     for (double& n : c.norm) {
       n = std::sqrt(n);
-      if (!(n > 0)) refuse(kWho, "weights of a place of the kernel must not all be 0, norm", n);
+      if (!(n > 0))
+        refuse(kConvolutional, "weights of a place of the kernel must not all be 0, norm", n);
     }
     for (std::size_t i = 0; i < c.v.size(); ++i) {
       const std::size_t k = i % static_cast<std::size_t>(s.kernel);
@@ -65,7 +66,7 @@ ConvolutionCall check_call(const Convolutional& s, std::span<const ConstTensorVi
   c.y = tokens_of(y, "y");
   for (const ConstTokenView* t : {&c.x, &c.y})
     if (t->width != s.width || t->batch != c.x.batch || t->tokens != c.x.tokens)
-      refuse(kWho, "x and y must have the same tokens and the width, width", t->width);
+      refuse(kConvolutional, "x and y must have the same tokens and the width, width", t->width);
   return c;
 }
 
@@ -103,7 +104,8 @@ void convolutional_positions(const Convolutional& s, std::span<const ConstTensor
                              const ConstTensorView& x, const TensorView& y) {
   ConvolutionCall c = check_call(s, p, x, y);
   // A token reads those around it: not in place either.
-  detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {}, {{"x", detail::memory_of(x)}});
+  detail::check_outputs(kConvolutional, {{"y", detail::memory_of(y)}}, {},
+                        {{"x", detail::memory_of(x)}});
   const TokenView to = tokens_of(y, "y");
   for (Index b = 0; b < c.x.batch; ++b)
     for (Index t = 0; t < c.x.tokens; ++t)
@@ -117,15 +119,15 @@ void convolutional_gradient(const Convolutional& s, std::span<const ConstTensorV
                             const ConstTensorView& x, const ConstTensorView& d_y,
                             const TensorView& d_x, std::span<const TensorView> d_parameters) {
   ConvolutionCall c = check_call(s, p, x, d_y);
-  check_gradients(kWho, c.parameters, d_parameters);
+  check_gradients(kConvolutional, c.parameters, d_parameters);
   const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
   if (!d_x.empty()) {
     if (to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
       detail::refuse_shape(
-          kWho,
+          kConvolutional,
           "d_x must have the shape of x, " + detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
           d_x);
-    detail::check_no_self_overlap(kWho, {"d_x", detail::memory_of(d_x)});
+    detail::check_no_self_overlap(kConvolutional, {"d_x", detail::memory_of(d_x)});
   }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);
   std::vector<double> back(static_cast<std::size_t>(c.x.batch * c.x.tokens * s.width), 0);
@@ -152,15 +154,15 @@ void convolutional_gradient(const Convolutional& s, std::span<const ConstTensorV
   for (Index b = 0; !d_x.empty() && b < to.batch; ++b)
     for (Index t = 0; t < to.tokens; ++t)
       for (Index i = 0; i < s.width; ++i) to.put(b, t, i, slot(b, t, i));
-  accumulate(kWho, c.parameters.back(), d_parameters.back(), d_bias);
+  accumulate(kConvolutional, c.parameters.back(), d_parameters.back(), d_bias);
   if (!s.weight_norm) {
-    accumulate(kWho, c.parameters[0], d_parameters[0], d_weight);
+    accumulate(kConvolutional, c.parameters[0], d_parameters[0], d_weight);
     return;
   }
   std::vector<double> d_g(c.g.size()), d_v(c.v.size());
   pull_norm(s, c, d_weight, d_g, d_v);
-  accumulate(kWho, c.parameters[0], d_parameters[0], d_g);
-  accumulate(kWho, c.parameters[1], d_parameters[1], d_v);
+  accumulate(kConvolutional, c.parameters[0], d_parameters[0], d_g);
+  accumulate(kConvolutional, c.parameters[1], d_parameters[1], d_v);
 }
 
 std::vector<Parameter> Convolutional::parameters() const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "absolute/names.h"
 #include "absolute/rows.h"
 #include "core/shape.h"
 #include "kernels/matmul.h"
@@ -10,8 +11,6 @@
 
 namespace posenc::inline v0 {
 namespace {
-
-constexpr const char* kWho = "apply_input";
 
 double number_at(const ConstTensorView& v, Index i, Index j) {
   return static_cast<const double*>(v.data)[i * v.stride[0] + j * v.stride[1]];
@@ -75,7 +74,7 @@ void check_like(const ConstTensorView& v, const ConstTensorView& of) {
   if (v.empty()) return;
   if (v.dtype != DType::f64 || v.rank != 2 || of.empty() || v.shape[0] != of.shape[0] ||
       v.shape[1] != of.shape[1])
-    detail::refuse_shape(kWho, "gradients of layers must be f64 and of their shapes", v);
+    detail::refuse_shape(kApplyInput, "gradients of layers must be f64 and of their shapes", v);
 }
 
 }  // namespace
@@ -84,20 +83,21 @@ void check_layers(const std::vector<DenseLayer>& layers, Index width, Index out)
   for (const DenseLayer& l : layers) {
     if (l.weight.empty() || l.weight.rank != 2 || l.weight.dtype != DType::f64 ||
         l.weight.shape[1] != width)
-      refuse(kWho, "weight of a layer must be [out, in] of f64, in", width);
+      refuse(kApplyInput, "weight of a layer must be [out, in] of f64, in", width);
     width = l.weight.shape[0];
     if (!l.bias.empty() && (l.bias.rank != 2 || l.bias.dtype != DType::f64 ||
                             l.bias.shape[0] != 1 || l.bias.shape[1] != width))
-      refuse(kWho, "bias of a layer must be [1, out] of f64, out", width);
+      refuse(kApplyInput, "bias of a layer must be [1, out] of f64, out", width);
   }
-  if (width != out) refuse(kWho, "the last layer must have the width of the term", width);
+  if (width != out) refuse(kApplyInput, "the last layer must have the width of the term", width);
 }
 
 void check_layer_gradients(const std::vector<DenseLayer>& layers,
                            const std::vector<DenseGradient>& g) {
   if (g.empty()) return;
   if (g.size() != layers.size())
-    refuse(kWho, "there must be a gradient for each layer, or none", static_cast<Index>(g.size()));
+    refuse(kApplyInput, "there must be a gradient for each layer, or none",
+           static_cast<Index>(g.size()));
   for (std::size_t n = 0; n < g.size(); ++n) {
     check_like(g[n].weight, layers[n].weight);
     check_like(g[n].bias, layers[n].bias);

@@ -13,27 +13,28 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "distance_offset";
+constexpr const char* kDistanceOffset = "distance_offset";
 
 template <class Data>
 BasicTokenView<Data> rows_of(const BasicTensorView<Data>& v, Index rows, Index width,
                              const char* what) {
   const std::string who(what);
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kWho, who + " must be f64 or f32", dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
-  if (v.rank != 2 || v.shape[0] != rows) refuse(kWho, who + " must have two axes, rows", rows);
+    refuse(kDistanceOffset, who + " must be f64 or f32", dtype_name(v.dtype));
+  if (v.device != Device::cpu) refuse(kDistanceOffset, who + " must be in the CPU's memory");
+  if (v.rank != 2 || v.shape[0] != rows)
+    refuse(kDistanceOffset, who + " must have two axes, rows", rows);
   if (width > 0 && v.shape[1] != width)
-    refuse(kWho, who + " must have channels: " + std::to_string(width), v.shape[1]);
+    refuse(kDistanceOffset, who + " must have channels: " + std::to_string(width), v.shape[1]);
   return tokens_of(v, what);
 }
 
 void check_call(const DistanceOffset& d, std::span<const Index> cu) {
   if (d.window < 0 || d.window > Index{1} << 30)
-    refuse(kWho, "window must lie between 0 and 2^30", d.window);
-  if (cu.empty() || cu[0] != 0) refuse(kWho, "boundaries must start at 0");
+    refuse(kDistanceOffset, "window must lie between 0 and 2^30", d.window);
+  if (cu.empty() || cu[0] != 0) refuse(kDistanceOffset, "boundaries must start at 0");
   for (std::size_t i = 1; i < cu.size(); ++i)
-    if (cu[i] < cu[i - 1]) refuse(kWho, "boundaries must not decrease", cu[i]);
+    if (cu[i] < cu[i - 1]) refuse(kDistanceOffset, "boundaries must not decrease", cu[i]);
 }
 
 // The rows of E that token i of n reads: `below` times row 0, rows [first, last) once, `above`
@@ -69,8 +70,8 @@ void add_distance_offset(const DistanceOffset& d, const ConstTensorView& table,
   const ConstTokenView e = rows_of(table, rows, d.width, "the table");
   const TokenView to = rows_of(y, cu.back(), e.width, "y");
   const ConstTokenView from = x.empty() ? ConstTokenView{} : rows_of(x, cu.back(), e.width, "x");
-  detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {{"x", detail::memory_of(x)}},
-                        {{"the table", detail::memory_of(table)}});
+  detail::check_outputs(kDistanceOffset, {{"y", detail::memory_of(y)}},
+                        {{"x", detail::memory_of(x)}}, {{"the table", detail::memory_of(table)}});
   // sum[r] = E[0] + ... + E[r - 1], a column at a time.
   std::vector<double> sum(static_cast<std::size_t>(rows) + 1);
   for (Index c = 0; c < e.width; ++c) {
@@ -93,7 +94,7 @@ void distance_offset_gradient(const DistanceOffset& d, const ConstTensorView& d_
   const Index rows = 2 * d.window + 1;
   const TokenView to = rows_of(d_table, rows, d.width, "the table's gradient");
   const ConstTokenView from = rows_of(d_y, cu.back(), to.width, "d_y");
-  detail::check_outputs(kWho, {{"the table's gradient", detail::memory_of(d_table)}}, {},
+  detail::check_outputs(kDistanceOffset, {{"the table's gradient", detail::memory_of(d_table)}}, {},
                         {{"d_y", detail::memory_of(d_y)}});
   // step[r] is what row r has more than row r - 1: each token adds to a run of rows.
   std::vector<double> step(static_cast<std::size_t>(rows) + 1);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "absolute/names.h"
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
@@ -17,16 +18,15 @@ namespace {
 
 using detail::EmbedCall;
 using detail::LineDoubles;
-constexpr const char* kWho = "embed";
 constexpr Index kBlock = 64;     // tokens of a partial sum of gamma and beta, whatever the threads
 constexpr Index kChannels = 16;  // whole vectors, so that no channel changes its place in one
 constexpr Index kLineDoubles = 8;  // of a line of the cache
 
 void check_gradient(const ConstTensorView& g, const char* what) {
-  if (g.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
+  if (g.device != Device::cpu) refuse(kEmbed, std::string(what) + " must be in the CPU's memory");
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
-    refuse(kWho, std::string(what) + " must be f64 or f32", dtype_name(g.dtype));
-  detail::check_no_self_overlap(kWho, {what, detail::memory_of(g)});  // threads add to its rows
+    refuse(kEmbed, std::string(what) + " must be f64 or f32", dtype_name(g.dtype));
+  detail::check_no_self_overlap(kEmbed, {what, detail::memory_of(g)});  // threads add to its rows
 }
 
 // n numbers, `stride` elements apart from `at` on.
@@ -223,7 +223,7 @@ bool share_memory(std::span<const TensorView> parts) {
 
 void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const EmbedGradients& g) {
   if (!g.parts.empty() && g.parts.size() != parts.size())
-    refuse(kWho, "there must be a gradient for each part, or none",
+    refuse(kEmbed, "there must be a gradient for each part, or none",
            static_cast<Index>(g.parts.size()));
   for (std::size_t n = 0; n < g.parts.size(); ++n) {
     const TensorView& d = g.parts[n];
@@ -233,14 +233,14 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
     bool same = d.rank == of.rank;
     for (std::int32_t i = 0; same && i < d.rank; ++i)
       same = d.shape[static_cast<std::size_t>(i)] == of.shape[static_cast<std::size_t>(i)];
-    if (!same) detail::refuse_shape(kWho, "a gradient must have the shape of its part", d);
+    if (!same) detail::refuse_shape(kEmbed, "a gradient must have the shape of its part", d);
   }
   for (const TensorView* v : {&g.gamma, &g.beta}) {
     if (v->empty()) continue;
     check_gradient(*v, "a gradient of the norm");
     if (!c.has_norm || v->rank != 1 || v->shape[0] != c.width)
       detail::refuse_shape(
-          kWho,
+          kEmbed,
           "a gradient of the norm must be [" + std::to_string(c.width) + "] and the norm be there",
           *v);
   }
@@ -255,7 +255,7 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   if (c.count() == 0) return;
   const detail::Operand up{"d_y", detail::memory_of(d_y)};
   for (const TensorView& d : g.parts)
-    detail::check_separate(kWho, up, {"a gradient", detail::memory_of(d)});
+    detail::check_separate(kEmbed, up, {"a gradient", detail::memory_of(d)});
   const Isa isa = active_isa();
   const Index pitch =
       detail::block_count(c.width + detail::kRowPadding, kLineDoubles) * kLineDoubles;

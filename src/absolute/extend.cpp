@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "absolute/names.h"
 #include "core/element.h"
 #include "core/overlap.h"
 #include "core/parallel.h"
@@ -18,7 +19,6 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "extend";
 const Extension kGrid{ExtendHow::bicubic};  // any way that takes grids
 
 // Row o is the sum of weight[k] x row index[k], start[o] <= k < start[o + 1].
@@ -148,28 +148,29 @@ void run(Resizing& w, const Executor& executor) {
 
 void check_layout(const TableShape& l, const Extension& e) {
   for (const Index n : {l.height, l.width})
-    if (n < 1 || n > Index{1} << 31) refuse(kWho, "height and width must be 1 to 2^31", n);
+    if (n < 1 || n > Index{1} << 31) refuse(kExtend, "height and width must be 1 to 2^31", n);
   for (const Index n : {l.prefix, l.suffix})
-    if (n < 0 || n > Index{1} << 31) refuse(kWho, "prefix and suffix must be 0 to 2^31", n);
+    if (n < 0 || n > Index{1} << 31) refuse(kExtend, "prefix and suffix must be 0 to 2^31", n);
   if (e.rows == TableRows::offsets && l.prefix != 0)
-    refuse(kWho, "prefix of a table of offsets must be 0 (BEiT's three rows are a suffix)",
+    refuse(kExtend, "prefix of a table of offsets must be 0 (BEiT's three rows are a suffix)",
            l.prefix);
   if (is_one_axis(e.how) && l.width != 1)
-    refuse(kWho, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
+    refuse(kExtend, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
 }
 
 void check_table(const ConstTensorView& t, const TableShape& l, Index channels, const char* what) {
   const std::string who(what);
-  if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", dtype_name(t.dtype));
-  if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
-  if (t.rank != 2) detail::refuse_shape(kWho, who + " must be [rows, channels]", t);
+  if (!is_float(t.dtype))
+    refuse(kExtend, who + " must be f64, f32, f16 or bf16", dtype_name(t.dtype));
+  if (t.device != Device::cpu) refuse(kExtend, who + " must be in the CPU's memory");
+  if (t.rank != 2) detail::refuse_shape(kExtend, who + " must be [rows, channels]", t);
   if (t.shape[0] != l.rows())
-    refuse(kWho, who + " must have the " + std::to_string(l.rows()) + " rows of its layout",
+    refuse(kExtend, who + " must have the " + std::to_string(l.rows()) + " rows of its layout",
            t.shape[0]);
   if (t.shape[1] < 1 || (channels > 0 && t.shape[1] != channels))
-    refuse(kWho, who + " must have channels, as many as the other table", t.shape[1]);
+    refuse(kExtend, who + " must have channels, as many as the other table", t.shape[1]);
   if (t.stride[1] != 1 && t.shape[1] != 1)
-    refuse(kWho, who + " must have its channels together, stride", t.stride[1]);
+    refuse(kExtend, who + " must have its channels together, stride", t.stride[1]);
 }
 
 std::vector<double> widened(const ConstTensorView& t) {
@@ -234,12 +235,12 @@ void check_call(const ConstTensorView& table, const TableShape& from, const Cons
   check_table(table, from, 0, "the table");
   check_table(out, to, table.shape[1], "the resized table");
   if (table.dtype != out.dtype)
-    refuse(kWho, "both tables must be of one dtype, " + std::string(dtype_name(table.dtype)),
+    refuse(kExtend, "both tables must be of one dtype, " + std::string(dtype_name(table.dtype)),
            dtype_name(out.dtype));
   if (from.prefix != to.prefix || from.suffix != to.suffix)
-    refuse(kWho, "prefix and suffix are kept: both layouts must have the same, rows",
+    refuse(kExtend, "prefix and suffix are kept: both layouts must have the same, rows",
            to.prefix + to.suffix);
-  detail::check_outputs(kWho, {{"the result", detail::memory_of(forward ? out : table)}}, {},
+  detail::check_outputs(kExtend, {{"the result", detail::memory_of(forward ? out : table)}}, {},
                         {{forward ? "the table" : "the gradient that comes in",
                           detail::memory_of(forward ? table : out)}});
 }
@@ -250,20 +251,21 @@ AxisTaps y_taps(const TableShape& from, const TableShape& to, const Extension& e
 // A line has one column, which no way touches.
 AxisTaps x_taps(const TableShape& from, const TableShape& to, const Extension& e) {
   if (is_one_axis(e.how)) {
-    if (e.scale_x) refuse(kWho, "a line has no factor of x", *e.scale_x);
+    if (e.scale_x) refuse(kExtend, "a line has no factor of x", *e.scale_x);
     return {1, 1, 1, {0}, {1}};
   }
   return axis_taps(from.width, to.width, e, e.scale_x);
 }
 
 Index packed_rows(std::span<const VisionGrid> images, Index merge) {
-  if (merge < 1) refuse(kWho, "merge must be positive", merge);
+  if (merge < 1) refuse(kExtend, "merge must be positive", merge);
   Index rows = 0;
   for (const VisionGrid& g : images) {
     for (const Index n : {g.frames, g.rows, g.columns})
-      if (n < 1 || n > Index{1} << 20) refuse(kWho, "a grid must have 1 to 2^20 on each axis", n);
+      if (n < 1 || n > Index{1} << 20)
+        refuse(kExtend, "a grid must have 1 to 2^20 on each axis", n);
     if (g.rows % merge != 0 || g.columns % merge != 0)
-      refuse(kWho, "merge must divide the rows and columns of a grid", merge);
+      refuse(kExtend, "merge must divide the rows and columns of a grid", merge);
     rows += g.frames * g.rows * g.columns;
   }
   return rows;
@@ -300,7 +302,8 @@ void extend_packed(const ConstTensorView& table, const TableShape& from,
                    const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
   check_call(table, from, out, {rows, 1, 0, 0}, kGrid, true);
-  if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
+  if (from.prefix != 0 || from.suffix != 0)
+    refuse(kExtend, "packed images have no prefix or suffix");
   Index at = 0;
   for (const VisionGrid& g : images) {
     const TableShape to{g.rows, g.columns, 0, 0};
@@ -319,7 +322,8 @@ void extend_packed_gradient(const ConstTensorView& d_out, std::span<const Vision
                             const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
   check_call(d_table, from, d_out, {rows, 1, 0, 0}, kGrid, false);
-  if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
+  if (from.prefix != 0 || from.suffix != 0)
+    refuse(kExtend, "packed images have no prefix or suffix");
   const Index c = d_table.shape[1];
   std::vector<double> sum(static_cast<std::size_t>(from.rows() * c)), one(sum.size());
   Index at = 0;

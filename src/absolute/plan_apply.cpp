@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "absolute/names.h"
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "absolute/window.h"
@@ -18,7 +19,6 @@ namespace posenc::inline v0 {
 namespace {
 
 using State = detail::InputPlanState;
-constexpr const char* kWho = "input_plan";
 constexpr double kLargestReal = 0x1p62;
 
 void check_real(const Positions& p) {
@@ -27,7 +27,7 @@ void check_real(const Positions& p) {
       for (Index t = 0; t < p.count; ++t) {
         const double x = detail::real_position(p, a, b, t);
         if (!(std::abs(x) <= kLargestReal))
-          refuse(kWho, "positions must be finite and at most 2^62 in size", x);
+          refuse(kInputPlan, "positions must be finite and at most 2^62 in size", x);
       }
 }
 
@@ -37,9 +37,10 @@ void check_axes(const detail::ComposeSource& s, const Positions& p) {
   const std::int32_t reads = std::max(s.axis, s.minus);
   if (all ? s.phase.axes == p.axes : reads < p.axes) return;
   if (all)
-    refuse(kWho, "positions must have the " + std::to_string(s.phase.axes) + " axes of the term",
+    refuse(kInputPlan,
+           "positions must have the " + std::to_string(s.phase.axes) + " axes of the term",
            Index{p.axes});
-  refuse(kWho,
+  refuse(kInputPlan,
          "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
              std::to_string(reads + 1) + " or more axes",
          Index{p.axes});
@@ -50,7 +51,8 @@ void check_whole(const detail::ComposeSource& s, const Positions& p) {
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
         const double x = detail::real_position(p, axis, b, t);
-        if (x != std::floor(x)) refuse(kWho, "a table needs positions that are whole numbers", x);
+        if (x != std::floor(x))
+          refuse(kInputPlan, "a table needs positions that are whole numbers", x);
       }
 }
 
@@ -58,7 +60,7 @@ void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t)
       if (detail::table_row(s, p, b, t) == -2)
-        refuse(kWho,
+        refuse(kInputPlan,
                std::string("position ") +
                    (s.offset == 0 ? "" : "plus the offset of " + std::to_string(s.offset) + " ") +
                    "must have a row in the table of " + std::to_string(s.table_rows),
@@ -74,7 +76,7 @@ void check_sums(const detail::ComposeSource& s, const Positions& p) {
       for (Index t = 0; t < p.count; ++t) {
         const Index x = detail::integer_position(p, a, b, t);
         if (Index sum = 0; __builtin_add_overflow(x, s.offset, &sum))
-          refuse(kWho,
+          refuse(kInputPlan,
                  "position plus the offset of " + std::to_string(s.offset) +
                      " must stay inside 64 bits",
                  x);
@@ -86,9 +88,9 @@ void check_caller_rows(const State& s, Index batch, Index tokens) {
     const ConstTensorView& v = s.lowered.terms[n].rows;
     if (v.empty()) continue;
     const Index t = v.shape[static_cast<std::size_t>(v.rank - 2)], b = v.rank == 3 ? v.shape[0] : 1;
-    if (t != tokens) refuse(kWho, "the caller's rows must have the tokens of x", t);
+    if (t != tokens) refuse(kInputPlan, "the caller's rows must have the tokens of x", t);
     if (b != 1 && b != batch)
-      refuse(kWho, "the caller's rows must have one batch or those of x", b);
+      refuse(kInputPlan, "the caller's rows must have one batch or those of x", b);
   }
 }
 
@@ -102,7 +104,7 @@ void check_windows(const State& s, Index width) {
     if (t.compose == Compose::concat)
       have += t.width;
     else
-      check_window(kWho, t.first, t.width, have);
+      check_window(kInputPlan, t.first, t.width, have);
   }
 }
 
@@ -112,11 +114,11 @@ template <class Data>
 BasicComposeView<Data> view_of(const State& s, const BasicTensorView<Data>& v, const char* what) {
   const std::string name_of(what);
   if (v.dtype != s.dtype)
-    refuse(kWho, name_of + " must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+    refuse(kInputPlan, name_of + " must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
            dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(kWho, name_of + " must be in the CPU's memory");
+  if (v.device != Device::cpu) refuse(kInputPlan, name_of + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    detail::refuse_shape(kWho, name_of + " must be [t, c] or [b, t, c]", v);
+    detail::refuse_shape(kInputPlan, name_of + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   BasicComposeView<Data> out;
   out.tensor = {v.data, v.rank == 3 ? v.stride[0] : 0, v.stride[last - 1], v.stride[last]};
@@ -139,13 +141,13 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   check_caller_rows(s, batch, tokens);
   if (!s.needs_positions) return;
   if (p.count != tokens)
-    refuse(kWho, "positions must be one for each of the " + std::to_string(tokens) + " tokens",
-           p.count);
+    refuse(kInputPlan,
+           "positions must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kWho, "positions must have one row or the batch of x, " + std::to_string(batch),
+    refuse(kInputPlan, "positions must have one row or the batch of x, " + std::to_string(batch),
            p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(kWho, "positions must be i32, i64 or f64", dtype_name(p.type));
+    refuse(kInputPlan, "positions must be i32, i64 or f64", dtype_name(p.type));
   if (p.type == DType::f64) check_real(p);
   for (const ComposeSource& t : s.sources) {
     if (t.kind == ComposeSource::Kind::rows) continue;
@@ -196,11 +198,11 @@ detail::ConstComposeView check_input(const State& s, const ConstTensorView& x,
   const detail::ConstComposeView from = detail::compose_view(s, x, "x");
   if (from.batch != y.batch || from.tokens != y.tokens)
     detail::refuse_shape(
-        kWho,
+        kInputPlan,
         "y must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
         detail::sizes_text({y.batch, y.tokens}));
   if (from.width != width)
-    refuse(kWho,
+    refuse(kInputPlan,
            "y must have the channels of x and of what is appended, " +
                std::to_string(from.width + s.appended),
            y.width);
@@ -225,15 +227,17 @@ void InputPlan::apply(const ConstTensorView& x, const Positions& p, const Tensor
   const detail::ComposeView to = detail::compose_view(s, y, "y");
   const Index width = to.width - s.appended;
   if (width < 0)
-    refuse(kWho, "y must have the " + std::to_string(s.appended) + " channels that are appended",
+    refuse(kInputPlan,
+           "y must have the " + std::to_string(s.appended) + " channels that are appended",
            to.width);
   const detail::ConstComposeView from = check_input(s, x, to, width);
-  detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
+  detail::check_composed(kInputPlan, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          s.appended);
   detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
-  if (s.needs_positions) detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
-  if (s.has_rows) check_rows_memory(kWho, s.lowered, y, "y", width);
+  if (s.needs_positions)
+    detail::check_positions_apart(kInputPlan, p, {{"y", detail::memory_of(y)}});
+  if (s.has_rows) check_rows_memory(kInputPlan, s.lowered, y, "y", width);
   if (s.layered) return apply_input(x, p, s.lowered, y);
   // A call of few terms keeps them on the stack.
   constexpr std::size_t kFew = 16;

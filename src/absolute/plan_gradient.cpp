@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absolute/names.h"
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "core/parallel.h"
@@ -18,7 +19,6 @@ namespace posenc::inline v0 {
 namespace {
 
 using State = detail::InputPlanState;
-constexpr const char* kWho = "input_plan";
 constexpr Index kChannelsPerTask = 256;
 
 bool fast_table(const InputTerm& t, const InputGradient& g) {
@@ -27,9 +27,10 @@ bool fast_table(const InputTerm& t, const InputGradient& g) {
 }
 
 void check_table_gradient(const InputTerm& t, const ConstTensorView& g) {
-  if (g.dtype != DType::f64) refuse(kWho, "gradients of terms must be f64", dtype_name(g.dtype));
+  if (g.dtype != DType::f64)
+    refuse(kInputPlan, "gradients of terms must be f64", dtype_name(g.dtype));
   if (g.rank != 2 || g.shape[0] != t.table.shape[0] || g.shape[1] != t.table.shape[1])
-    detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
+    detail::refuse_shape(kInputPlan, "gradient of a table must have its shape", g);
 }
 
 // Offsets of tokens sorted by the row that they read: those of row r stand in [start[r], start[r +
@@ -123,11 +124,11 @@ detail::ComposeView check_input_gradient(const State& s, const TensorView& d_x,
   const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
   if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
     detail::refuse_shape(
-        kWho, "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}),
-        d_x);
+        kInputPlan,
+        "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}), d_x);
   const detail::Operand out{"d_x", detail::memory_of(d_x)};
-  detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, s.appended);
-  if (s.needs_positions) detail::check_positions_apart(kWho, p, {out});
+  detail::check_composed(kInputPlan, {"d_y", detail::memory_of(d_y)}, out, s.appended);
+  if (s.needs_positions) detail::check_positions_apart(kInputPlan, p, {out});
   return to;
 }
 
@@ -135,8 +136,8 @@ void check_memory(const ConstTensorView& x, const ConstTensorView& d_y, const Te
                   std::span<const InputGradient> g, const Positions& p, Workspace workspace) {
   const detail::Operand up{"d_y", detail::memory_of(d_y)}, out{"d_x", detail::memory_of(d_x)};
   const detail::Operand scratch{"the workspace", detail::memory_of(workspace)};
-  check_gradient_memory(kWho, g, p, {{"x", detail::memory_of(x)}, up, out, scratch});
-  for (const detail::Operand& used : {up, out}) detail::check_separate(kWho, used, scratch);
+  check_gradient_memory(kInputPlan, g, p, {{"x", detail::memory_of(x)}, up, out, scratch});
+  for (const detail::Operand& used : {up, out}) detail::check_separate(kInputPlan, used, scratch);
 }
 
 // Takes the tables that table_gradient does out of `rest`; whether something is left to the double
@@ -176,17 +177,19 @@ void InputPlan::gradient(const ConstTensorView& x, const Positions& p, const Con
   const State& s = *state_;
   const detail::ConstComposeView y = detail::compose_view(s, d_y, "d_y");
   if (!g.empty() && g.size() != s.sources.size())
-    refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
+    refuse(kInputPlan, "there must be a gradient for each term, or none",
+           static_cast<Index>(g.size()));
   const Index width = y.width - s.appended;
   if (width < 0)
-    refuse(kWho, "d_y must have the " + std::to_string(s.appended) + " channels that are appended",
+    refuse(kInputPlan,
+           "d_y must have the " + std::to_string(s.appended) + " channels that are appended",
            y.width);
   detail::check_windows(s, width);
   detail::check_positions(s, p, y.batch, y.tokens);
   const detail::ComposeView to = check_input_gradient(s, d_x, d_y, y, width, p);
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
     refuse(
-        kWho,
+        kInputPlan,
         "workspace must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
         static_cast<Index>(workspace.size()));
   check_memory(x, d_y, d_x, g, p, workspace);

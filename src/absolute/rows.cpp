@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absolute/names.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
@@ -12,67 +13,67 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "apply_input";
-
 // A phase or an affine map of the position; layers may follow.
 void check_source(const InputTerm& t, const Positions& p) {
   const Index width = source_width(t);
   if (t.phase != nullptr) {
-    if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
+    if (t.phase->heads != 1) refuse(kApplyInput, "a phase must be of one head", t.phase->heads);
     if (width < sine_channels(t.layout, t.phase->pairs()) - 1)
-      refuse(kWho, "width must hold the pairs of the phase but for one channel", width);
+      refuse(kApplyInput, "width must hold the pairs of the phase but for one channel", width);
     return;
   }
   const ConstTensorView& v = t.table.empty() ? t.affine : t.table;
   if (v.rank != 2 || v.shape[1] != width || v.dtype != DType::f64)
-    detail::refuse_shape(kWho, "a table must be [rows, " + std::to_string(width) + "] of f64", v);
+    detail::refuse_shape(kApplyInput,
+                         "a table must be [rows, " + std::to_string(width) + "] of f64", v);
   if (!t.affine.empty() && v.shape[0] != p.axes + 1)
-    refuse(kWho,
+    refuse(kApplyInput,
            "an affine map needs a row for every axis of the positions, " + std::to_string(p.axes) +
                ", and one more",
            v.shape[0]);
 }
 
 void check_term(const InputTerm& t, const Positions& p, Index batch, Index tokens) {
-  check_one_source(kWho, t);
-  if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
+  check_one_source(kApplyInput, t);
+  if (t.width < 1) refuse(kApplyInput, "width of a term must be positive", t.width);
   check_layers(t.layers, source_width(t), t.width);
   if (!t.rows.empty()) {
     const ConstTokenView r = tokens_of(t.rows, "rows");
     if (r.tokens != tokens || r.width != source_width(t) || (r.batch != 1 && r.batch != batch))
-      detail::refuse_shape(kWho,
+      detail::refuse_shape(kApplyInput,
                            "the caller's rows must have the tokens and width of the term, " +
                                detail::sizes_text({batch, tokens, source_width(t)}),
                            t.rows);
     return;
   }
   if (p.count != tokens)
-    refuse(kWho, "positions must be one for each of the " + std::to_string(tokens) + " tokens",
-           p.count);
+    refuse(kApplyInput,
+           "positions must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kWho, "positions must have one row or the batch of x, " + std::to_string(batch),
+    refuse(kApplyInput, "positions must have one row or the batch of x, " + std::to_string(batch),
            p.batch);
   const bool many = t.phase != nullptr && t.phase->axes > 1;
-  if (t.axis < 0) refuse(kWho, "axis of a term must not be negative", Index{t.axis});
+  if (t.axis < 0) refuse(kApplyInput, "axis of a term must not be negative", Index{t.axis});
   if (many && t.phase->axes != p.axes)
-    refuse(kWho, "positions must have the " + std::to_string(t.phase->axes) + " axes of the phase",
+    refuse(kApplyInput,
+           "positions must have the " + std::to_string(t.phase->axes) + " axes of the phase",
            Index{p.axes});
   if (const std::int32_t reads = std::max(t.axis, t.minus); !many && reads >= p.axes)
-    refuse(kWho,
+    refuse(kApplyInput,
            "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
                std::to_string(reads + 1) + " or more axes",
            Index{p.axes});
   if (t.minus >= p.axes)
-    refuse(kWho, "positions must have the axis that a term takes off", Index{t.minus});
-  if (t.divide < 1) refuse(kWho, "divide must be positive", t.divide);
-  if (t.wrap < 0) refuse(kWho, "wrap must not be negative", t.wrap);
+    refuse(kApplyInput, "positions must have the axis that a term takes off", Index{t.minus});
+  if (t.divide < 1) refuse(kApplyInput, "divide must be positive", t.divide);
+  if (t.wrap < 0) refuse(kApplyInput, "wrap must not be negative", t.wrap);
   check_source(t, p);
   if (p.type != DType::f64) return;
   for (std::int32_t a = 0; a < p.axes; ++a)
     for (Index b = 0; b < p.batch; ++b)
       for (Index i = 0; i < p.count; ++i)
         if (const double x = position_at(p, a, b, i); !std::isfinite(x))
-          refuse(kWho, "positions must be finite", x);
+          refuse(kApplyInput, "positions must be finite", x);
 }
 
 }  // namespace
@@ -144,10 +145,11 @@ namespace {
 template <class Data>
 BasicTokenView<Data> token_view(const BasicTensorView<Data>& v, const char* what) {
   if (!is_float(v.dtype))
-    refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
+    refuse(kApplyInput, std::string(what) + " must be f64, f32, f16 or bf16", dtype_name(v.dtype));
+  if (v.device != Device::cpu)
+    refuse(kApplyInput, std::string(what) + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    detail::refuse_shape(kWho, std::string(what) + " must be [t, c] or [b, t, c]", v);
+    detail::refuse_shape(kApplyInput, std::string(what) + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   BasicTokenView<Data> t;
   t.data = v.data;

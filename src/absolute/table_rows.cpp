@@ -2,23 +2,20 @@
 // Which row of a table a token reads.
 #include <cmath>
 
+#include "absolute/names.h"
 #include "absolute/rows.h"
 #include "core/element.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
 namespace posenc::inline v0 {
-namespace {
-
-constexpr const char* kWho = "apply_input";
-
-}  // namespace
+namespace {}  // namespace
 
 Index InputRows::table_position(std::int32_t axis, Index b, Index token) const {
   if (positions_.type == DType::f64) {
     const double x = position(axis, b, token);
     if (!(std::fabs(x) <= 0x1p62) || x != std::floor(x))
-      refuse(kWho, "a table needs integer positions", x);
+      refuse(kApplyInput, "a table needs integer positions", x);
     return static_cast<Index>(x);
   }
   return integer_position_at(positions_, axis, positions_.batch == 1 ? 0 : b, token);
@@ -35,7 +32,7 @@ Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
   if (t.beyond == Beyond::extend && fits && n > 0 && row >= 0 && row / n < n) return row;
   if (t.beyond == Beyond::error || t.beyond == Beyond::extend ||
       (n == 0 && t.beyond == Beyond::clamp))
-    refuse(kWho,
+    refuse(kApplyInput,
            std::string("position ") +
                (t.offset == 0 ? "" : "plus the offset of " + std::to_string(t.offset) + " ") +
                "must have a row in the table of " + std::to_string(n),

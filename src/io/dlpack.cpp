@@ -28,7 +28,7 @@ static_assert(sizeof(PosencDLManagedTensorVersioned) == 80 &&
 namespace posenc::inline v0 {
 namespace {
 
-constexpr std::string_view kWho = "dlpack";
+constexpr std::string_view kDlpack = "dlpack";
 
 enum DeviceType : std::int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
 enum TypeCode : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
@@ -42,11 +42,11 @@ constexpr Type kTypes[] = {{kFloat, 64}, {kFloat, 32}, {kFloat, 16}, {kBfloat, 1
                            {kInt, 64},   {kInt, 32},   {kUInt, 8}};  // in the order of DType
 
 DType dtype_of_dlpack(const PosencDLDataType& t) {
-  if (t.lanes != 1) refuse(kWho, "lanes must be 1", Index{t.lanes});
+  if (t.lanes != 1) refuse(kDlpack, "lanes must be 1", Index{t.lanes});
   if (t.code == kBool && t.bits == 8) return DType::u8;
   for (std::size_t i = 0; i < std::size(kTypes); ++i)
     if (kTypes[i].code == t.code && kTypes[i].bits == t.bits) return static_cast<DType>(i);
-  refuse(kWho, "type must be a float of 64, 32 or 16 bits, bfloat16, i64, i32, u8 or bool",
+  refuse(kDlpack, "type must be a float of 64, 32 or 16 bits, bfloat16, i64, i32, u8 or bool",
          "code " + std::to_string(t.code) + " bits " + std::to_string(t.bits));
 }
 
@@ -59,7 +59,7 @@ Device device_of_dlpack(const PosencDLDevice& d) {
     case kCudaManaged:
       return Device::cuda;
     default:
-      refuse(kWho, "device must be CPU (1), CUDA (2), CUDA host (3) or CUDA managed (13)",
+      refuse(kDlpack, "device must be CPU (1), CUDA (2), CUDA host (3) or CUDA managed (13)",
              Index{d.device_type});
   }
 }
@@ -71,11 +71,12 @@ void check_reach(const ConstTensorView& v) {
     const auto a = static_cast<std::size_t>(i);
     if (v.shape[a] == 0) return;
     const Index step = v.stride[a];
-    if (step == std::numeric_limits<Index>::min()) refuse(kWho, "strides must fit 63 bits", step);
+    if (step == std::numeric_limits<Index>::min())
+      refuse(kDlpack, "strides must fit 63 bits", step);
     const Index last = v.shape[a] - 1, magnitude = step < 0 ? -step : step;
     const Index room = kUnbounded / size_of(v.dtype) - reach;
     if (last > 0 && magnitude > room / last)
-      refuse(kWho, "strides must stay within 2^63 bytes of the first element, too large", step);
+      refuse(kDlpack, "strides must stay within 2^63 bytes of the first element, too large", step);
     reach += last * magnitude;
   }
 }
@@ -95,7 +96,7 @@ PosencDLTensor dlpack_of(BasicTensorView<Data>& view) {
 }
 
 void check_version(const PosencDLManagedTensorVersioned& t) {
-  if (t.version.major != kMajor) refuse(kWho, "major version must be 1", Index{t.version.major});
+  if (t.version.major != kMajor) refuse(kDlpack, "major version must be 1", Index{t.version.major});
 }
 
 }  // namespace
@@ -103,18 +104,18 @@ void check_version(const PosencDLManagedTensorVersioned& t) {
 TensorView from_dlpack(const PosencDLTensor& t) {
   const DType dtype = dtype_of_dlpack(t.dtype);
   if (t.ndim < 0 || t.ndim > TensorView::kMaxRank)
-    refuse(kWho, "rank must be 0 to 5", Index{t.ndim});
-  if (t.ndim > 0 && t.shape == nullptr) refuse(kWho, "shape must not be null");
+    refuse(kDlpack, "rank must be 0 to 5", Index{t.ndim});
+  if (t.ndim > 0 && t.shape == nullptr) refuse(kDlpack, "shape must not be null");
   if (t.device.device_id < 0 || t.device.device_id > std::numeric_limits<std::int16_t>::max())
-    refuse(kWho, "device id must be 0 to 32767", Index{t.device.device_id});
+    refuse(kDlpack, "device id must be 0 to 32767", Index{t.device.device_id});
   const auto size = static_cast<std::uint64_t>(size_of(dtype));
   if (t.byte_offset % size != 0 || t.byte_offset > static_cast<std::uint64_t>(kUnbounded))
-    refuse(kWho, "byte offset must be whole elements", std::to_string(t.byte_offset));
+    refuse(kDlpack, "byte offset must be whole elements", std::to_string(t.byte_offset));
   auto* data = t.data;
   if (data != nullptr && t.byte_offset > 0)
     data = static_cast<std::byte*>(data) + static_cast<std::ptrdiff_t>(t.byte_offset);
   if (reinterpret_cast<std::uintptr_t>(data) % size != 0)
-    refuse(kWho, "data must be aligned to its elements");
+    refuse(kDlpack, "data must be aligned to its elements");
   const std::span<const Index> shape(t.shape, static_cast<std::size_t>(t.ndim));
   TensorView v = t.strides == nullptr
                      ? tensor(data, dtype, shape)
@@ -128,7 +129,8 @@ TensorView from_dlpack(const PosencDLTensor& t) {
 TensorView from_dlpack(const PosencDLManagedTensorVersioned& t) {
   check_version(t);
   if ((t.flags & kReadOnly) != 0)
-    refuse(kWho, "a tensor to write must not be read-only, its flags are", std::to_string(t.flags));
+    refuse(kDlpack, "a tensor to write must not be read-only, its flags are",
+           std::to_string(t.flags));
   return from_dlpack(t.dl_tensor);
 }
 

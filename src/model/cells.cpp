@@ -15,14 +15,14 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "cells";
+constexpr const char* kCells = "cells";
 
 // Which cell token t of row b is: less than 0 in front of them.
 Index cell_of(const Positions& p, Index b, Index t, Index before, Index count,
               const std::string& rule) {
   const double token = position_at(p, 0, p.batch == 1 ? 0 : b, t);
   if (!(token >= 0 && token < static_cast<double>(count)) || token != std::floor(token))
-    refuse(kWho, rule, token);
+    refuse(kCells, rule, token);
   return static_cast<Index>(token) - before;
 }
 
@@ -53,11 +53,11 @@ OwnedPositions both_axes(const std::vector<Index>& cell, Index batch, const F& a
 
 OwnedPositions cells(const ImageGrid& grid, Index before, const Positions& tokens) {
   if (grid.rows < 1 || grid.columns < 1)
-    refuse(kWho, "a grid must have rows and columns", std::min(grid.rows, grid.columns));
-  if (before < 0) refuse(kWho, "tokens in front of the cells must not be negative", before);
+    refuse(kCells, "a grid must have rows and columns", std::min(grid.rows, grid.columns));
+  if (before < 0) refuse(kCells, "tokens in front of the cells must not be negative", before);
   if (tokens.axes != 1)
-    refuse(kWho, "tokens are counted on one axis", static_cast<Index>(tokens.axes));
-  const Index count = add_exact(multiply_exact(grid.rows, grid.columns, kWho), before, kWho);
+    refuse(kCells, "tokens are counted on one axis", static_cast<Index>(tokens.axes));
+  const Index count = add_exact(multiply_exact(grid.rows, grid.columns, kCells), before, kCells);
   const std::string rule = rule_of(grid, before, count);
   std::vector<Index> cell;
   cell.reserve(static_cast<std::size_t>(tokens.batch * tokens.count));

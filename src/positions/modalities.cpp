@@ -9,23 +9,23 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "modalities";
+constexpr const char* kModalities = "modalities";
 
 void check(const Modality& m, std::int32_t axes) {
-  if (m.id < 0) refuse(kWho, "ids must not be negative", m.id);
-  if (m.positions.batch > 1) refuse(kWho, "positions must be of one row", m.positions.batch);
+  if (m.id < 0) refuse(kModalities, "ids must not be negative", m.id);
+  if (m.positions.batch > 1) refuse(kModalities, "positions must be of one row", m.positions.batch);
   if (static_cast<std::int32_t>(m.stream.size()) != axes)
-    refuse(kWho, "stream must name an axis for every common axis, or -1, count",
+    refuse(kModalities, "stream must name an axis for every common axis, or -1, count",
            static_cast<Index>(m.stream.size()));
   for (const Index s : m.stream)
     if (s < -1 || s >= m.positions.axes)
-      refuse(kWho, "stream must lie inside the axes of the positions", s);
+      refuse(kModalities, "stream must lie inside the axes of the positions", s);
   for (const std::vector<double>* v : {&m.scale, &m.origin}) {
     if (!v->empty() && static_cast<std::int32_t>(v->size()) != axes)
-      refuse(kWho, "scale and origin must have a number for every common axis, count",
+      refuse(kModalities, "scale and origin must have a number for every common axis, count",
              static_cast<Index>(v->size()));
     for (const double x : *v)
-      if (!std::isfinite(x)) refuse(kWho, "scale and origin must be finite", x);
+      if (!std::isfinite(x)) refuse(kModalities, "scale and origin must be finite", x);
   }
 }
 
@@ -39,8 +39,8 @@ double coordinate(const Modality& m, std::size_t axis, Index token) {
 }  // namespace
 
 OwnedPositions modality_positions(std::span<const Modality> all, std::int32_t axes) {
-  if (all.empty()) refuse(kWho, "there must be a stretch of tokens");
-  if (axes < 1 || axes > 7) refuse(kWho, "axes must lie between 1 and 7", Index{axes});
+  if (all.empty()) refuse(kModalities, "there must be a stretch of tokens");
+  if (axes < 1 || axes > 7) refuse(kModalities, "axes must lie between 1 and 7", Index{axes});
   std::vector<double> v;
   for (const Modality& m : all) {
     check(m, axes);

@@ -10,16 +10,16 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr std::string_view kWho = "mrope";
+constexpr std::string_view kMrope = "mrope";
 
 struct Token {
   Index t, h, w;
 };
 
 void check_rule(const MropeRule& r) {
-  if (r.merge < 1) refuse(kWho, "merge must be positive", r.merge);
+  if (r.merge < 1) refuse(kMrope, "merge must be positive", r.merge);
   if (!std::isfinite(r.tokens_per_second) || r.tokens_per_second < 0)
-    refuse(kWho, "tokens_per_second must be finite and not negative", r.tokens_per_second);
+    refuse(kMrope, "tokens_per_second must be finite and not negative", r.tokens_per_second);
 }
 
 // Appends one grid at `start`; returns where the text behind it goes on.
@@ -36,7 +36,7 @@ Index append_grid(const MropeRule& rule, const VisionGrid& g, bool video, Index 
   Index last = 0;
   for (Index f = 0; f < g.frames; ++f) {
     const double time = std::trunc(held(static_cast<double>(f) * interval));
-    if (!(time < 0x1p62)) refuse(kWho, "positions must stay inside 64 bits, time", time);
+    if (!(time < 0x1p62)) refuse(kMrope, "positions must stay inside 64 bits, time", time);
     last = static_cast<Index>(time);
     for (Index r = 0; r < rows; ++r)
       for (Index c = 0; c < columns; ++c) out.push_back({start + last, start + r, start + c});
@@ -60,13 +60,13 @@ std::vector<Token> row_tokens(const MropeRule& rule, const std::vector<Index>& t
       continue;
     }
     if (type != 1 && type != 2)
-      refuse(kWho, "token types must be 0 text, 1 image or 2 video", type);
+      refuse(kMrope, "token types must be 0 text, 1 image or 2 video", type);
     const VisionGrid g = type == 2 ? videos.next() : images.next();
     const double need = merged_tokens(g, rule.merge);
     std::size_t run = first;
     while (run < types.size() && types[run] == type) ++run;
     if (need > static_cast<double>(run - first))
-      refuse(kWho, "a grid must fit its run of tokens, grid of", need);
+      refuse(kMrope, "a grid must fit its run of tokens, grid of", need);
     next = append_grid(rule, g, type == 2, next, tokens);
   }
   return tokens;
@@ -100,10 +100,10 @@ MropePositions mrope_positions(const MropeRule& rule, const ConstTensorView& tok
                                const ConstTensorView& mask, std::span<const VisionGrid> images,
                                std::span<const VisionGrid> videos) {
   check_rule(rule);
-  const TypedRows rows(kWho, token_types, mask);
+  const TypedRows rows(kMrope, token_types, mask);
   const IntegerRows& types = rows.types;
-  VisionGrids image_grids(kWho, rule.merge, rule.frames_apart, images, "images");
-  VisionGrids video_grids(kWho, rule.merge, rule.frames_apart, videos, "videos");
+  VisionGrids image_grids(kMrope, rule.merge, rule.frames_apart, images, "images");
+  VisionGrids video_grids(kMrope, rule.merge, rule.frames_apart, videos, "videos");
   MropePositions result;
   std::vector<Index> v(static_cast<std::size_t>(3 * types.batch * types.tokens), rule.padded);
   for (Index b = 0; b < types.batch; ++b) {

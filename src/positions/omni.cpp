@@ -9,16 +9,17 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr std::string_view kWho = "omni";
+constexpr std::string_view kOmni = "omni";
 using OmniToken = std::array<double, 3>;
 
 void check_rule(const OmniRule& r) {
-  if (r.merge < 1) refuse(kWho, "merge must be positive", r.merge);
+  if (r.merge < 1) refuse(kOmni, "merge must be positive", r.merge);
   if (!std::isfinite(r.positions_per_second) || r.positions_per_second <= 0)
-    refuse(kWho, "positions_per_second must be finite and positive", r.positions_per_second);
+    refuse(kOmni, "positions_per_second must be finite and positive", r.positions_per_second);
   if (r.interleave != SoundInterleave::by_chunk) return;
   const double chunk = r.positions_per_second * r.seconds_per_chunk;
-  if (!(chunk >= 1) || chunk > 0x1p31) refuse(kWho, "a chunk must have 1 to 2^31 positions", chunk);
+  if (!(chunk >= 1) || chunk > 0x1p31)
+    refuse(kOmni, "a chunk must have 1 to 2^31 positions", chunk);
 }
 
 // The tokens of a row as they are met.
@@ -99,7 +100,7 @@ void OmniRow::text_run(std::size_t end) {
     opening = with_sound ? 2 : 1;
   }
   if (end - from < closing_ + opening)
-    refuse(kWho,
+    refuse(kOmni,
            "images, videos and sounds must have the tokens that open and close them, text tokens",
            static_cast<Index>(end - from));
   if (closing_ > 0) marks(closing_, closing_shared_);
@@ -120,7 +121,7 @@ std::vector<OmniToken> OmniRow::frames(const VisionGrid& g) const {
     const auto f32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
     double time =
         f32(f32(static_cast<double>(f) * f32(g.seconds)) * f32(rule_.positions_per_second));
-    if (!(time < 0x1p53)) refuse(kWho, "times must be finite and below 2^53, time", time);
+    if (!(time < 0x1p53)) refuse(kOmni, "times must be finite and below 2^53, time", time);
     if (rule_.whole_positions) time = std::trunc(time);
     for (Index r = 0; r < g.rows / rule_.merge; ++r)
       for (Index c = 0; c < g.columns / rule_.merge; ++c)
@@ -141,7 +142,7 @@ void OmniRow::vision(const VisionGrid& g, std::size_t end) {
   const double need = merged_tokens(g, rule_.merge);
   const std::size_t from = out_.size();
   if (need != static_cast<double>(end - from))
-    refuse(kWho, "a grid must fill its run of tokens, grid of", need);
+    refuse(kOmni, "a grid must fill its run of tokens, grid of", need);
   const std::vector<OmniToken> tokens = frames(g);
   out_.insert(out_.end(), tokens.begin(), tokens.end());
   go_on_behind(from);
@@ -188,7 +189,7 @@ void OmniRow::video_with_sound(const VisionGrid& g, std::size_t end) {
       static_cast<std::size_t>(std::count(types_.begin() + static_cast<std::ptrdiff_t>(from),
                                           types_.begin() + static_cast<std::ptrdiff_t>(end), 3));
   if (merged_tokens(g, rule_.merge) != static_cast<double>(end - from - sounds))
-    refuse(kWho, "a grid must fill the video tokens of its run, grid of",
+    refuse(kOmni, "a grid must fill the video tokens of its run, grid of",
            merged_tokens(g, rule_.merge));
   const std::vector<OmniToken> video = frames(g);
   // Two orders, as the peer has them: its processor lays the tokens by times in double, its model
@@ -209,7 +210,7 @@ void OmniRow::video_with_sound(const VisionGrid& g, std::size_t end) {
   for (std::size_t i = from; i < end; ++i) kinds.push_back(types_[i] == 2);
   if (kinds != order.video && kinds != order_of(laid_video, laid_sound, 0).video) {
     const auto at = std::mismatch(kinds.begin(), kinds.end(), order.video.begin()).first;
-    refuse(kWho,
+    refuse(kOmni,
            "video and sound must lie in the order of their times (" +
                std::string(enum_text(rule_.interleave)) + "), first not at real token",
            static_cast<Index>(from) + (at - kinds.begin()));
@@ -253,7 +254,7 @@ std::vector<OmniToken> OmniRow::built(VisionGrids& images, VisionGrids& videos) 
         break;
       }
       default:
-        refuse(kWho, "token types must be 0 text, 1 image, 2 video or 3 sound", types_[from]);
+        refuse(kOmni, "token types must be 0 text, 1 image, 2 video or 3 sound", types_[from]);
     }
   }
   // A span at the end of the row is not closed.
@@ -294,26 +295,26 @@ OmniRule qwen3_omni_rule(double positions_per_second) {
 }
 
 Index qwen2_5_omni_sound_tokens(Index frames) {
-  if (frames < 0) refuse(kWho, "frames must not be negative", frames);
+  if (frames < 0) refuse(kOmni, "frames must not be negative", frames);
   return floor_divide(half_up(frames) - 2, 2) + 1;
 }
 Index qwen3_omni_sound_tokens(Index frames, Index window) {
-  if (frames < 0) refuse(kWho, "frames must not be negative", frames);
+  if (frames < 0) refuse(kOmni, "frames must not be negative", frames);
   if (window < 1 || window > (Index{1} << 40))
-    refuse(kWho, "window must be from 1 to 2^40", window);
+    refuse(kOmni, "window must be from 1 to 2^40", window);
   // Whole chunks of two windows give 13 tokens each, the rest is halved three times.
   const Index rest = half_up(half_up(half_up(frames % (2 * window))));
-  return rest + multiply_exact(frames / (2 * window), 13, kWho);
+  return rest + multiply_exact(frames / (2 * window), 13, kOmni);
 }
 
 OmniPositions omni_positions(const OmniRule& rule, const ConstTensorView& token_types,
                              const ConstTensorView& mask, std::span<const VisionGrid> images,
                              std::span<const VisionGrid> videos) {
   check_rule(rule);
-  const TypedRows rows(kWho, token_types, mask);
+  const TypedRows rows(kOmni, token_types, mask);
   const IntegerRows& types = rows.types;
-  VisionGrids image_grids(kWho, rule.merge, false, images, "images");
-  VisionGrids video_grids(kWho, rule.merge, false, videos, "videos");
+  VisionGrids image_grids(kOmni, rule.merge, false, images, "images");
+  VisionGrids video_grids(kOmni, rule.merge, false, videos, "videos");
   // Without any grid in the call sound counts as text, whatever stands around it.
   const bool no_grids = images.empty() && videos.empty();
   const Index padded = no_grids ? rule.padded_without_grids : rule.padded;

@@ -8,7 +8,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr std::string_view kWho = "xd_rope";
+constexpr std::string_view kXdRope = "xd_rope";
 
 // One row: coordinates [axis][real token].
 struct XdRow {
@@ -21,12 +21,13 @@ struct XdRow {
   }
   // The run [from, to) is the image of that number.
   void image(const VisionGrid& g, std::size_t from, std::size_t to, Index number) {
-    if (g.frames != 1) refuse(kWho, "images must have one frame", g.frames);
+    if (g.frames != 1) refuse(kXdRope, "images must have one frame", g.frames);
     const Index rows = g.rows / rule.merge, columns = g.columns / rule.merge + 1;
     const double need = static_cast<double>(rows) * static_cast<double>(columns);
     const auto run = static_cast<double>(to - from);
     if (run != need && run != need + 2)
-      refuse(kWho, "a run of image tokens must hold rows * (columns + 1) or two more, tokens", run);
+      refuse(kXdRope, "a run of image tokens must hold rows * (columns + 1) or two more, tokens",
+             run);
     std::size_t at = run == need ? from : from + 1;
     const std::size_t last = axis.size();
     for (Index r = 0; r < rows; ++r)
@@ -42,11 +43,11 @@ struct XdRow {
 
 MropePositions xd_rope_positions(const XdRopeRule& rule, const ConstTensorView& token_types,
                                  const ConstTensorView& mask, std::span<const VisionGrid> images) {
-  if (rule.axes != 3 && rule.axes != 4) refuse(kWho, "axes must be 3 or 4", rule.axes);
-  if (rule.merge < 1) refuse(kWho, "merge must be positive", rule.merge);
-  const TypedRows rows(kWho, token_types, mask);
+  if (rule.axes != 3 && rule.axes != 4) refuse(kXdRope, "axes must be 3 or 4", rule.axes);
+  if (rule.merge < 1) refuse(kXdRope, "merge must be positive", rule.merge);
+  const TypedRows rows(kXdRope, token_types, mask);
   const IntegerRows& types = rows.types;
-  VisionGrids grids(kWho, rule.merge, false, images, "images");
+  VisionGrids grids(kXdRope, rule.merge, false, images, "images");
   const auto plane = static_cast<std::size_t>(types.batch * types.tokens);
   std::vector<Index> v(static_cast<std::size_t>(rule.axes) * plane, rule.padded);
   MropePositions result;
@@ -57,7 +58,7 @@ MropePositions xd_rope_positions(const XdRopeRule& rule, const ConstTensorView& 
     if (rule.image_number == ImageNumber::per_row) number = 0;
     for (std::size_t i = 0; i < places.size();) {
       const Index type = types(b, places[i]);
-      if (type != 0 && type != 1) refuse(kWho, "token types must be 0 text or 1 image", type);
+      if (type != 0 && type != 1) refuse(kXdRope, "token types must be 0 text or 1 image", type);
       const std::size_t from = i;
       while (i < places.size() && types(b, places[i]) == type) ++i;
       if (type == 1) row.image(grids.next(), from, i, number++);

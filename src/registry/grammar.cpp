@@ -13,7 +13,7 @@
 namespace posenc::inline v0::grammar {
 namespace {
 
-constexpr std::string_view kWho = "scheme";
+constexpr std::string_view kSchemeText = "scheme";
 
 // What model files and papers call a field that has another name here.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
@@ -54,8 +54,8 @@ std::string_view next_token(std::string_view& rest) {
     }
   }
   const std::string_view token = rest.substr(0, std::min(i, rest.size()));
-  if (quoted) refuse(kWho, "a double quote must be closed", printable(token));
-  if (bracket) refuse(kWho, "a list must be closed by ]", printable(token));
+  if (quoted) refuse(kSchemeText, "a double quote must be closed", printable(token));
+  if (bracket) refuse(kSchemeText, "a list must be closed by ]", printable(token));
   rest.remove_prefix(token.size());
   return token;
 }
@@ -89,22 +89,23 @@ std::vector<Part> split(std::string_view text) {
   bool at_start = true;  // of a part
   for (std::string_view token; !(token = next_token(text)).empty();) {
     if (token == "+") {
-      if (at_start) refuse(kWho, "a name must stand before +");
+      if (at_start) refuse(kSchemeText, "a name must stand before +");
       at_start = true;
     } else if (at_start) {
       if (token.find_first_of("=[]@\",") != std::string_view::npos)
-        refuse(kWho, "a part must begin with the name of a scheme or scaling", printable(token));
+        refuse(kSchemeText, "a part must begin with the name of a scheme or scaling",
+               printable(token));
       parts.push_back({std::string(token), {}});
       at_start = false;
     } else {
       const std::size_t equals = token.find('=');
       if (equals == 0 || equals == std::string_view::npos)
-        refuse(kWho, parts.back().name + ": fields are written key=value", printable(token));
+        refuse(kSchemeText, parts.back().name + ": fields are written key=value", printable(token));
       parts.back().values.emplace_back(token.substr(0, equals), token.substr(equals + 1));
     }
   }
-  if (parts.empty()) refuse(kWho, "must begin with the name of a scheme");
-  if (at_start) refuse(kWho, "a scaling must follow the last +");
+  if (parts.empty()) refuse(kSchemeText, "must begin with the name of a scheme");
+  if (at_start) refuse(kSchemeText, "a scaling must follow the last +");
   return parts;
 }
 
@@ -117,7 +118,7 @@ void refuse_unknown(std::string_view what, std::string_view got,
   std::string rule(what);
   rule += " must be one that posenc knows (";
   if (!meant.empty()) rule.append("did you mean ").append(meant).append("? There are: ");
-  refuse_field(kWho, field, rule + joined(known) + ")", word);
+  refuse_field(kSchemeText, field, rule + joined(known) + ")", word);
 }
 
 namespace {
@@ -154,7 +155,7 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   part.values.erase(at);
   part.preset = true;
   if (value_of(part.values, "preset") != part.values.end())
-    refuse(kWho, part.name + ": a preset must be given once", name);
+    refuse(kSchemeText, part.name + ": a preset must be given once", name);
   const auto preset =
       std::find_if(known.begin(), known.end(), [&](const PresetName& p) { return p.name == name; });
   if (preset == known.end()) {
@@ -166,7 +167,7 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   for (const std::string_view key : preset->sizes) {
     const auto given = value_of(part.values, key);
     if (given == part.values.end())
-      refuse_field(kWho, key,
+      refuse_field(kSchemeText, key,
                    part.name + ": " + std::string(key) + " must be given with preset " + name);
     static constexpr Field kSize{.doc = "a size", .min = 1, .max = 1e6};
     Index n = 0;
@@ -175,7 +176,7 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
     if (field_of(fields, key)) continue;
     part.values.erase(given);
     if (value_of(part.values, key) != part.values.end())
-      refuse(kWho, part.name + ": a size of a preset must be given once", key);
+      refuse(kSchemeText, part.name + ": a size of a preset must be given once", key);
   }
   return chosen;
 }
@@ -192,14 +193,14 @@ void assign(const Part& part, const std::vector<FieldRef>& fields,
   std::vector<bool> given(fields.size(), false);
   for (const auto& [key, text] : part.values) {
     const std::size_t i = index_of(part.name, key, fields);
-    if (given[i]) refuse_field(kWho, key, part.name + ": a field must be given once", key);
+    if (given[i]) refuse_field(kSchemeText, key, part.name + ": a field must be given once", key);
     given[i] = true;
     parse_value({part.name, key, fields[i].field, arrays}, text, fields[i].value);
   }
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].field.required && !given[i] && !part.preset &&
         value_text(fields[i].value) == value_text(defaults[i].value))
-      refuse_field(kWho, fields[i].name,
+      refuse_field(kSchemeText, fields[i].name,
                    part.name + ": " + std::string(fields[i].name) + " must be given (" +
                        std::string(fields[i].field.doc) + ")");
 }

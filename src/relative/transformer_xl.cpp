@@ -11,7 +11,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWho = "transformer_xl";
+constexpr const char* kTransformerXl = "transformer_xl";
 
 detail::RowBlock transformer_xl_rows(const TransformerXl& t, const DistanceRange& r) {
   return detail::xl_row_blocks(r, t.d_model, t.base, detail::XlLayout::halves);
@@ -32,33 +32,33 @@ DistanceRange TransformerXl::range(const ScoreShape& s) const {
 void TransformerXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                           LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kWho, needed.size(), p.size());
+  check_parameter_count(kTransformerXl, needed.size(), p.size());
   const DistanceRange r = range(s);
-  const detail::Distances all(kWho, r, s.heads * s.head_dim);
+  const detail::Distances all(kTransformerXl, r, s.heads * s.head_dim);
   const Index n = all.count();
   std::vector<double> table = transformer_xl_projection(*this, s).table(
-      transformer_xl_rows(*this, r), n, parameter_values(kWho, needed[0], p[0]));
+      transformer_xl_rows(*this, r), n, parameter_values(kTransformerXl, needed[0], p[0]));
   const IndexLine line =
-      detail::line_over(kWho, out, r, [&](Index delta) { return all.row(delta); });
-  detail::XlScore{kWho, s, s.content_scale(), s.heads, n}.add(
-      std::move(table), parameter_values(kWho, needed[1], p[1]),
-      parameter_values(kWho, needed[2], p[2]), line, out);
+      detail::line_over(kTransformerXl, out, r, [&](Index delta) { return all.row(delta); });
+  detail::XlScore{kTransformerXl, s, s.content_scale(), s.heads, n}.add(
+      std::move(table), parameter_values(kTransformerXl, needed[1], p[1]),
+      parameter_values(kTransformerXl, needed[2], p[2]), line, out);
 }
 
 void TransformerXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                               const CallData&, const LoweredGradient& g,
                               std::span<const TensorView> dp, std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kWho, needed.size(), p.size());
+  check_parameter_count(kTransformerXl, needed.size(), p.size());
   const DistanceRange r = range(s);
-  const Index n = detail::Distances(kWho, r, s.heads * s.head_dim).count();
+  const Index n = detail::Distances(kTransformerXl, r, s.heads * s.head_dim).count();
   const detail::HeadProjection to_heads = transformer_xl_projection(*this, s);
   const detail::RowBlock rows = transformer_xl_rows(*this, r);
   const detail::XlScore::Gradient d =
-      detail::XlScore{kWho, s, s.content_scale(), s.heads, n}.pull_back(
-          g, to_heads, rows, parameter_values(kWho, needed[0], p[0]),
-          parameter_values(kWho, needed[2], p[2]));
-  accumulate(kWho, needed, dp, std::vector<std::vector<double>>{d.w, d.u, d.v});
+      detail::XlScore{kTransformerXl, s, s.content_scale(), s.heads, n}.pull_back(
+          g, to_heads, rows, parameter_values(kTransformerXl, needed[0], p[0]),
+          parameter_values(kTransformerXl, needed[2], p[2]));
+  accumulate(kTransformerXl, needed, dp, std::vector<std::vector<double>>{d.w, d.u, d.v});
 }
 
 std::vector<double> TransformerXl::sinusoid(Index delta) const {
@@ -75,9 +75,10 @@ std::vector<Parameter> TransformerXl::parameters(const ScoreShape& s) const {
 
 void TransformerXl::check_fields(const ScoreShape& s) const {
   check_score_shape(s, "transformer_xl");
-  detail::xl_check_sinusoid(kWho, "d_model", d_model, base);
+  detail::xl_check_sinusoid(kTransformerXl, "d_model", d_model, base);
   if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
-  if (!s.distance.empty()) detail::Distances(kWho, range(s), 1);  // too many are refused here too
+  if (!s.distance.empty())
+    detail::Distances(kTransformerXl, range(s), 1);  // too many are refused here too
 }
 
 }  // namespace posenc::v0
