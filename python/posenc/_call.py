@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _ARGUMENTS = {"arrays": "parameters", "params": "parameters", "input": "inputs", "gradient": "d_out"}
 
 
+def _range_text(value: range) -> str:
+    """As the command line writes it."""
+    return f"{value.start}:{value.stop}:{value.step}"
+
+
 class Call:
     """The words of one call, and the folder of its arrays while it runs."""
 
@@ -70,7 +75,7 @@ class Call:
     def positions(self, name: str, value: Any) -> None:
         """A text as the command line has it, a range, a list or an array."""
         if isinstance(value, range):
-            value = f"{value.start}:{value.stop}:{value.step}"
+            value = _range_text(value)
         elif value is not None and not isinstance(value, str):
             path = self.file(f"{name}.npy")
             _posenc.save_positions(path, value)
@@ -99,7 +104,7 @@ class Call:
     def value(self, name: str, value: Any) -> None:
         """A number, a text, a flag, a list of numbers, a range, or an array, which becomes a file."""
         if isinstance(value, range):
-            value = f"{value.start}:{value.stop}:{value.step}"
+            value = _range_text(value)
         elif isinstance(value, (list, tuple)) and all(isinstance(x, (int, float)) for x in value):
             value = ",".join(map(repr, value))
         elif value is not None and not isinstance(value, (str, bool, int, float, os.PathLike)):

@@ -5,7 +5,7 @@ import pathlib, re, sys
 
 INCLUDE = re.compile(r"^\s*#\s*include\s+(\S+)", re.M)
 # Headers of src, by their folder there: "core/element.h".
-INTERNAL = r'"(absolute|attention|c|core|cuda|io|kernels|model|phase|positions|relative|rotary|scaling)/[^"]+"'
+INTERNAL = r'"(absolute|attention|c|core|cuda|io|kernels|model|phase|positions|registry|relative|rotary|scaling)/[^"]+"'
 STANDARD = r"<[a-z0-9_]+>"
 
 # Folder, the includes that its files may have (all of them must match), why.
