@@ -23,6 +23,12 @@ std::vector<double> relative_projection_hidden(const CallData& call) {
                          relative_projection_shape(call.inputs[0]));
 }
 
+Index order_of_query(const CallData& call, Index row, Index query) {
+  if (call.query_orders.empty()) return call.query_offset + query;
+  const bool one = static_cast<Index>(call.query_orders.size()) == call.queries;
+  return call.query_orders[static_cast<std::size_t>((one ? 0 : row * call.queries) + query)];
+}
+
 // Multiplies each query's vectors, [rows, queries, each].
 void relative_projection_scale(const RelativeProjection& x, const CallData& call, Index each,
                                std::vector<double>& v) {
@@ -32,7 +38,7 @@ void relative_projection_scale(const RelativeProjection& x, const CallData& call
   const auto rows = static_cast<Index>(v.size()) / std::max<Index>(1, call.queries * each);
   for (Index b = 0; b < rows; ++b)
     for (Index t = 0; t < call.queries; ++t) {
-      const double at = by_order ? static_cast<double>(call.query_offset + t)
+      const double at = by_order ? static_cast<double>(order_of_query(call, b, t))
                                  : position_at(p, 0, p.batch == 1 ? 0 : b, t);
       const double tau =
           1 + x.log_scaling_alpha * std::log(std::max((at + 1) / x.log_scaling_n_floor, 1.0));

@@ -36,7 +36,10 @@ class SchemeRun : private RandomCall {
              .query_offset = args.mask.query_offset,
              .query_positions = args.query_positions,
              .key_positions = args.key_positions};
-    if (!args.mask.query_order.empty()) find_own_keys();
+    if (!args.mask.query_order.empty())
+      find_own_keys();
+    else if (!args.mask.query_cu_seqlens.empty())
+      find_packed_orders();
     parameters_ = random_.scheme.parameters(shape_);
     for (const Parameter& p : parameters_) {
       learned_.push_back(random_parameter(p, r_));
@@ -117,13 +120,31 @@ class SchemeRun : private RandomCall {
         for (Index j = Tk; j-- > 0;)
           if (order(key, b, j) == order(query, b, i)) own = j;
         own_keys_.push_back(own);
+        query_orders_.push_back(order(query, b, i));
       }
       for (Index at = -1; at < 8; ++at)  // orders are few
         for (Index j = 0; j < Tk; ++j)
           if (order(key, b, j) == at) keys_by_order_.push_back(j);
     }
     call_.own_keys = own_keys_;
+    call_.query_orders = query_orders_;
     call_.keys_by_order = keys_by_order_;
+  }
+  // Queries are the last of the keys of their sequence, but for query_offset.
+  void find_packed_orders() {
+    const Mask& m = args.mask;
+    const auto number = [](const ConstTensorView& v, Index n) {
+      return detail::integer_element(v.data, v.dtype, n * v.stride[0]);
+    };
+    Index s = 0;
+    for (Index i = 0; i < Tq; ++i) {
+      while (number(m.query_cu_seqlens, s + 1) <= i) ++s;
+      const Index keys = m.key_cu_seqlens.empty()
+                             ? number(m.key_length, s)
+                             : number(m.key_cu_seqlens, s + 1) - number(m.key_cu_seqlens, s);
+      query_orders_.push_back(m.query_offset + keys + i - number(m.query_cu_seqlens, s + 1));
+    }
+    call_.query_orders = query_orders_;
   }
   // What the call has and the scheme has too goes.
   void fit_requests(const CallRequests& r) {
@@ -242,7 +263,7 @@ class SchemeRun : private RandomCall {
   bool without_optional_;
   ScoreShape shape_;
   RandomScheme random_;
-  std::vector<Index> own_keys_, keys_by_order_;
+  std::vector<Index> own_keys_, query_orders_, keys_by_order_;
   CallData call_;
   std::vector<Parameter> parameters_;
   std::deque<std::vector<double>> learned_;

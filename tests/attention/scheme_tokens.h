@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ class SchemeTokens {
     Index start = 0;                 // the token at position 0
     std::vector<Index> sequences{};  // boundaries of packed ones; positions count inside
     bool pages = false, cap_after_terms = false;
+    bool one_order = false;  // orders are those of all tokens, wherever the keys begin
     std::span<const Term> terms{};
     std::span<const TermGradient> term_gradients{};
   };
@@ -166,6 +168,12 @@ class SchemeTokens {
       if (!cut.sequences.empty())
         m.query_cu_seqlens = m.key_cu_seqlens =
             tensor(cut.sequences.data(), {static_cast<Index>(cut.sequences.size())});
+      if (cut.one_order) {
+        query_order_ = orders(cut.q0, cut.queries), key_order_ = orders(cut.k0, cut.keys);
+        m.query_offset = 0;
+        m.query_order = tensor(std::as_const(query_order_).data(), {1, cut.queries});
+        m.key_order = tensor(std::as_const(key_order_).data(), {1, cut.keys});
+      }
       if (cut.cap_after_terms) args.softcap = 2, args.softcap_after_terms = true;
       args.terms = cut.terms;
       if (cut.pages) page(t);
@@ -177,6 +185,13 @@ class SchemeTokens {
     std::vector<NamedArray> inputs;
 
    private:
+    std::vector<Index> query_order_, key_order_;
+
+    static std::vector<Index> orders(Index first, Index n) {
+      std::vector<Index> all(static_cast<std::size_t>(n));
+      std::iota(all.begin(), all.end(), first);
+      return all;
+    }
     static OwnedPositions places(const Cut& cut, Index first, Index n) {
       std::vector<Index> p;
       for (std::int32_t axis = 0; axis < 3; ++axis)

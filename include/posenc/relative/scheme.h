@@ -65,6 +65,8 @@ struct CallData {
   // [1 or batch, queries]: the key of each query's own order, -1 where there is none. Empty: key
   // query_offset + i.
   std::span<const Index> own_keys{};
+  // [1 or batch, queries]: each query's order, inside its sequence. Empty: query_offset + i.
+  std::span<const Index> query_orders{};
   // [1 or batch, keys]: the keys in their order. Empty: in storage.
   std::span<const Index> keys_by_order{};
 };

@@ -240,6 +240,7 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
                       .query_positions = args.query_positions,
                       .key_positions = args.key_positions,
                       .own_keys = own_keys_,
+                      .query_orders = query_orders_,
                       .keys_by_order = keys_by_order_};
   for (std::size_t n = 0; n < s.schemes.size(); ++n) {
     const PlanScheme& scheme = s.plan->schemes[n];
@@ -261,7 +262,7 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
   args.terms = terms_;
 }
 
-// Where they are not the keys from query_offset on.
+// And the orders of the queries. Where they are not the keys from query_offset on.
 void PlanCall::find_own_keys() {
   const Mask& m = args.mask;
   if (m.query_cu_seqlens.empty() && m.query_order.empty() && m.query_offsets.empty()) return;
@@ -270,8 +271,11 @@ void PlanCall::find_own_keys() {
   OrderView o(args);
   const bool rows = !m.query_offsets.empty() || o.query_order_rows > 1 || o.key_order_rows > 1;
   for (Index b = 0; b < (rows && m.query_cu_seqlens.empty() ? args.q.batch : 1); ++b)
-    for (Index i = 0; i < args.q.tokens; ++i)
-      own_keys_.push_back(o.key_at_own_order(o.place(b, i)));
+    for (Index i = 0; i < args.q.tokens; ++i) {
+      const auto place = o.place(b, i);
+      own_keys_.push_back(o.key_at_own_order(place));
+      query_orders_.push_back(place.order);
+    }
   keys_by_order_ = std::move(o.keys_by_order);
 }
 

@@ -133,7 +133,7 @@ struct PlanCall {
   std::optional<std::size_t> moved_;  // this one is the last
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
-  std::vector<Index> own_keys_, keys_by_order_;
+  std::vector<Index> own_keys_, query_orders_, keys_by_order_;
 
   void fill_positions();
   void find_own_keys();
