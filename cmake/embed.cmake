@@ -49,5 +49,5 @@ function(posenc_embed_folder target name folder)
     string(APPEND texts "${text}    ,\n")
   endforeach()
   posenc_embed_text(${target} ${name} ${folder} "std::span<const std::string_view>"
-                    "static constexpr std::string_view k_${name}[] = {\n${texts}};\nconst std::span<const std::string_view> ${name}(k_${name});\n")
+                    "static const std::string_view k_${name}[] = {\n${texts}};\nconst std::span<const std::string_view> ${name}(k_${name});\n")
 endfunction()

@@ -83,9 +83,9 @@ void load_keys(CallView& c, bool backward, const Executor& executor) {
 void make_key_tiles(CallView& c, bool backward, const Executor& executor) {
   const auto make = [&](const DoubleBuffer& rows, DoubleBuffer& tiles, Index channels) {
     tiles.resize(keys_tiles_size(c, channels));
-    const VectorSource source(ConstHeads(rows.data(), c.R, c.Tk, c.G, channels,
+    const VectorSource source(ConstHeads{rows.data(), c.R, c.Tk, c.G, channels,
                                          c.G * c.Tk * channels, channels, c.Tk * channels, 1,
-                                         DType::f64));
+                                         DType::f64});
     each_seen_keys(c, channels, executor, [&](Index r, Index g, Run some) noexcept {
       source.load_tiles(
           r, g, some,

@@ -75,7 +75,8 @@ void RuleReader::refuse_key(std::string_view key, const std::string& rule,
 
 void RuleReader::check_keys() const {
   const std::vector<std::string_view> known = words_of(about_->keys);
-  for (const auto& [key, value] : given_) {
+  for (const auto& given : given_) {
+    const std::string_view key = given.first;
     if (std::any_of(known.begin(), known.end(), [&](auto word) { return key_of(word) == key; }))
       continue;
     std::string names;
