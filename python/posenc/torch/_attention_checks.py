@@ -63,7 +63,7 @@ def check_fake(who: str, q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tenso
         if name in _ARRAYS:
             _checks.elements(who, name, x, _ARRAYS[name])
             _check_array(who, name, x, 1 if b < 0 else q.shape[b], q.shape[t], k.shape[t], heads)
-    _check_parameters(who, arrays, names, encodings, heads, q.shape[d], of_keys)
+    check_parameters(who, arrays, names, encodings, heads, q.shape[d], of_keys)
 
 
 def check_arrays(who: str, names: Sequence[str], arrays: Sequence[Tensor], batch: Any, queries: Any, keys: Any, heads: Any) -> None:
@@ -127,8 +127,8 @@ def _check_array(who: str, name: str, x: Tensor, batch: Any, queries: Any, keys:
     return None
 
 
-def _check_parameters(who: str, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], heads: Any, dim: Any,
-                      key_heads: Any) -> None:
+def check_parameters(who: str, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], heads: Any, dim: Any,
+                     key_heads: Any, allowed: Any = _checks.WIDE) -> None:
     """Names and shapes of what the encodings learn, where the sizes are known."""
     if not all(isinstance(n, int) for n in (heads, dim, key_heads)):
         return  # sizes that are known at run time only
@@ -138,7 +138,7 @@ def _check_parameters(who: str, arrays: Sequence[Tensor], names: Sequence[str], 
     for name, of in wanted.items():
         if name not in given:
             _checks.refuse(who, "parameters must have all arrays; missing is", name)
-        _checks.elements(who, name, given[name], _checks.WIDE)
+        _checks.elements(who, name, given[name], allowed)
         _checks.shape(who, name, given[name], of)
 
 

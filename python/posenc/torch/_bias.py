@@ -13,6 +13,7 @@ import torch
 from .. import _posenc
 from . import _checks
 from ._attention import _positions, _texts
+from ._attention_checks import check_parameters
 from ._host import Library, check_tensors, in_transform
 
 if TYPE_CHECKING:
@@ -42,17 +43,29 @@ def _call(arrays: Sequence[Tensor], names: Sequence[str], heads: int, head_dim: 
     return heads, head_dim, groups["positions"], groups["key_positions"], groups["parameters"], groups["inputs"], by_distance
 
 
-def _check(who: str, arrays: Sequence[Tensor], names: Sequence[str]) -> None:
+def _check(who: str, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], heads: Any, head_dim: Any,
+           more: dict[str, Tensor] | None = None) -> None:
     _checks.names(who, "arrays", names, arrays)
-    _checks.one_device(who, dict(zip(names, arrays)))
+    _checks.one_device(who, {**(more or {}), **dict(zip(names, arrays))})
     for name, x in zip(names, arrays):
         group, _, key = name.partition(".")
         if (group not in ("parameters", "inputs")) if key else (name not in _PLACES):
             _checks.refuse(who, "names must be positions, key_positions, or a name after parameters. or inputs.", name)
         if not key:
             _checks.elements(who, name, x, _checks.PLACES)
+            _checks.axes(who, name, x, (1, 2, 3))
     if "positions" not in names:
         _checks.refuse(who, "positions must be given", "none")
+    check_parameters(who, arrays, names, encodings, heads, head_dim, heads, _checks.REAL)
+
+
+def _check_backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
+                    heads: Any, head_dim: Any, by_distance: bool) -> None:
+    who = "torch bias_backward"
+    _check(who, arrays, names, encodings, heads, head_dim, {"d": d})
+    _checks.elements(who, "d", d, (torch.float64,))
+    _checks.shape(who, "d", d, _shape(arrays, names, heads, by_distance))
+    _checks.names(who, "wanted", names, wanted)
 
 
 def _shape(arrays: Sequence[Tensor], names: Sequence[str], heads: Any, by_distance: bool) -> list[Any]:
@@ -62,15 +75,13 @@ def _shape(arrays: Sequence[Tensor], names: Sequence[str], heads: Any, by_distan
 
 
 def _forward(arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], *details: Any) -> Tensor:
-    _check("torch bias", arrays, names)
+    _check("torch bias", arrays, names, encodings, *details[:2])
     return torch.from_numpy(_posenc.score_bias(encodings, *_call(arrays, names, *details)))
 
 
 def _backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
               *details: Any) -> list[Tensor]:
-    who = "torch bias_backward"
-    _check(who, arrays, names)
-    _checks.names(who, "wanted", names, wanted)
+    _check_backward(d, wanted, arrays, names, encodings, *details)
     found = _posenc.score_bias_gradient(encodings, d.detach().resolve_neg(), *_call(arrays, names, *details))
     gradients = []
     for name, x, w in zip(names, arrays, wanted):
@@ -81,12 +92,12 @@ def _backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names
 
 
 def _fake(arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str], heads: Any, head_dim: Any, by_distance: bool) -> Tensor:
-    _check("torch bias", arrays, names)
+    _check("torch bias", arrays, names, encodings, heads, head_dim)
     return arrays[0].new_empty(_shape(arrays, names, heads, by_distance), dtype=torch.float64)
 
 
 def _fake_backward(d: Tensor, wanted: Sequence[bool], arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
-    _check("torch bias_backward", arrays, names)
+    _check_backward(d, wanted, arrays, names, *details)
     return [x.new_empty(x.shape) for x, w in zip(arrays, wanted) if w]
 
 

@@ -29,6 +29,10 @@ def of_attention_gradients():
     return [torch.randn_like(out), torch.randn_like(sums), out, sums, [True] * 5 + [False, True, False, False, True, True], *call]
 
 
+def of_bias():
+    return [[r(32, 2), P.clone()], ["parameters.table", "positions"], [T5], 2, 8, False]
+
+
 def of_path():
     return [[r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), r(3, 2, 1), r(3, 2, 1)], None, None, None, None, None]
 
@@ -61,6 +65,8 @@ ROWS = ("half_split", "half", None, "in_place", 0)
 CALLS = {
     "attend": of_attention,
     "attend_backward": of_attention_gradients,
+    "bias": of_bias,
+    "bias_backward": lambda: [torch.randn_like(torch.ops.posenc.bias(*of_bias())), [True, False], *of_bias()],
     "attend_path": of_path,
     "attend_path_backward": lambda: gradients_of("attend_path", of_path()),
     "attend_selective": of_selective,
@@ -93,7 +99,7 @@ WRONG = {
 }
 # One more channel than the encoding acts on is passed on; a longer table has more rows.
 FINE = {("compose", "x", "one more"), ("compose_", "x", "one more"), ("rotate_rows", "x", "one more"), ("rotate_rows_", "x", "one more"),
-        ("attend", "v", "one more"), ("attend_path", "tensors", "one more"), ("attend_selective", "tensors", "one more")}
+        ("attend", "v", "one more"), ("bias", "arrays", "one more"), ("attend_path", "tensors", "one more"), ("attend_selective", "tensors", "one more")}
 
 
 def operator(name):
