@@ -131,7 +131,8 @@ void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlac
   runs.clear();
   const OrderRange seen = orders_seen(c, b, h, p.order);
   const KeyFilter filter(c, b, h, i, p);
-  for (const Run& run : bounds_of(c, seen, p).runs()) add_run(filter, seen, run, runs);
+  const VisibleBounds bounds = bounds_of(c, seen, p);
+  for (const Run& run : bounds.runs()) add_run(filter, seen, run, runs);
 }
 
 MaskBlock mask_block(const ReadyCall& c, Index b, Index h, Run queries, Run keys) noexcept {
@@ -141,7 +142,8 @@ MaskBlock mask_block(const ReadyCall& c, Index b, Index h, Run queries, Run keys
     const OrderRange seen = orders_seen(c, b, h, p.order);
     const KeyFilter filter(c, b, h, i, p);
     Index visible = 0;
-    for (const Run& run : bounds_of(c, seen, p).runs()) {
+    const VisibleBounds bounds = bounds_of(c, seen, p);
+    for (const Run& run : bounds.runs()) {
       const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
       if (!filter.needed()) visible += std::max<Index>(0, some.end - some.begin);
       for (Index j = some.begin; filter.needed() && j < some.end; ++j)
@@ -164,7 +166,8 @@ std::vector<std::uint8_t> tiles_seen(const ReadyCall& c, bool own) {
       for (Index i = 0; i < c.Tq; ++i) {
         const QueryPlace p = c.place(b, i);
         const auto row = seen.begin() + p.row * tiles;
-        for (const Run& run : visible_bounds(c, b, h, p).runs())
+        const VisibleBounds bounds = visible_bounds(c, b, h, p);
+        for (const Run& run : bounds.runs())
           std::fill(row + run.begin / kTile, row + whole_tiles(run.end) / kTile, std::uint8_t{1});
         if (const Index j = own ? c.own_key(p) : -1; j >= 0) row[j / kTile] = 1;
       }

@@ -14,7 +14,8 @@ namespace posenc::inline v0::detail {
 struct VisibleBounds {
   Run run[2];
   std::size_t count = 0;
-  Runs runs() const noexcept { return {run, count}; }
+  Runs runs() const& noexcept { return {run, count}; }
+  Runs runs() const&& = delete;  // a view of a temporary
 };
 VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
 
