@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc list: what the registry holds, for a person, a machine or the README.
+// posenc list: the registry as text, JSON or a Markdown table.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "append.h"
 #include "posenc/core/error.h"
@@ -56,20 +59,17 @@ void add_all(std::string& text, const char* title, const std::vector<SchemeInfo>
     append(text, "  {:<20} {:<46} {}\n", s.card.name, s.card.title, style.dim(s.card.paper));
 }
 
-// The state of a family is a property of the library, not of a page.
-const char* state(std::string_view family) {
-  if (family == "rotary" || family == "polar") return "definition, plan, kernels, gradients";
-  if (family == "input module") return "definition, functions with gradients";
-  if (family == "scaling") return "definition; acts on every rotary scheme";
-  if (family == "relative") return "definition, exact attention, every gradient";
-  return "definition, lowering, gradient of parameters";
-}
-
+// One row for each family, in the order of the registry.
 void add_markdown(std::string& text, const std::vector<SchemeInfo>& all) {
-  append(text, "| name | what | family | state | source |\n|---|---|---|---|---|\n");
-  for (const SchemeInfo& s : all)
-    append(text, "| `{}` | {} | {} | {} | {} |\n", s.card.name, s.card.title, s.family,
-           state(s.family), s.card.paper);
+  std::vector<std::pair<std::string_view, std::string>> families;
+  for (const SchemeInfo& s : all) {
+    const auto named = [&](const auto& f) { return f.first == s.family; };
+    auto found = std::find_if(families.begin(), families.end(), named);
+    if (found == families.end()) found = families.insert(found, {s.family, ""});
+    append(found->second, "{}`{}`", found->second.empty() ? "" : ", ", s.card.name);
+  }
+  append(text, "| family | names |\n|---|---|\n");
+  for (const auto& [family, names] : families) append(text, "| {} | {} |\n", family, names);
 }
 
 std::string text_of(const std::string& name, const std::vector<SchemeInfo>& both,
@@ -100,7 +100,7 @@ Report list(const ListOptions& o, const Request& r) {
   both.insert(both.end(), scalings.begin(), scalings.end());
   if (r.json && o.markdown) throw UsageError("--json and --markdown are two forms: choose one");
   if (o.markdown && !o.name.empty())
-    throw UsageError("--markdown prints the table of everything: leave NAME away");
+    throw UsageError("--markdown prints the names of everything, so it does not accept NAME");
   if (!o.name.empty()) return {.text = text_of(o.name, both, r)};
   if (r.json) return {.text = registry_json().dump(2) + "\n"};
   std::string text;
@@ -120,7 +120,7 @@ Report list(const ListOptions& o, const Request& r) {
 Verb::Run declare_list(Words& w) {
   auto o = std::make_shared<ListOptions>();
   w.text("NAME", o->name, "", "one scheme or scaling (default: all)");
-  w.flag("--markdown", o->markdown, "print the table of the README");
+  w.flag("--markdown", o->markdown, "print the names by family as a Markdown table");
   w.json();
   return [o](const Request& r) { return list(*o, r); };
 }
