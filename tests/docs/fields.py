@@ -4,8 +4,8 @@
 that act on the score may); links and pictures exist, papers of arXiv are links and in the bibliography, and a scheme's page says
 who uses it before it lists fields.
 
-Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, between <!-- schemes --> and
-<!-- /schemes --> of the README the list of all. --write makes them anew.
+Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, without the rows that the README of its folder
+has below "Common fields". Between <!-- schemes --> and <!-- /schemes --> of the README stands the list of all. --write writes both.
 """
 import argparse
 import json
@@ -27,16 +27,25 @@ def listed(posenc, *words):
     return subprocess.run([posenc, "list", *words], check=True, stdout=subprocess.PIPE).stdout.decode()
 
 
-def table(posenc, name):
+def common(folder):
+    """Rows of fields that the page of a family has for all its schemes, below "Common fields"."""
+    readme = folder / "README.md"
+    section = re.search(r"^## Common fields$(.*?)(?=^## |\Z)", readme.read_text() if readme.exists() else "", re.S | re.M)
+    return re.findall(r"^\| `.*$", section[1], re.M) if section else []
+
+
+def table(posenc, name, elsewhere):
     scheme = json.loads(listed(posenc, name, "--json"))
-    lines = ["| field | default | |", "|---|---|---|"]
+    lines, left_out = ["| field | default | |", "|---|---|---|"], []
     for f in scheme["fields"]:
         default = "required" if f["required"] else "none" if f["default"] in (None, "") else f"`{f['default']}`"
         words = f["doc"] + (f", in {f['unit']}" if f["unit"] else "")
         if f["choices"]:
             words += ": " + ", ".join(f"`{c}`" for c in f["choices"])
-        lines.append(f"| `{f['name']}` | {default} | {words} |")
-    return "\n".join(lines) + "\n"
+        row = f"| `{f['name']}` | {default} | {words} |"
+        (left_out if row in elsewhere else lines).append(row)
+    end = "\n" + f"And {', '.join(row.split(' | ')[0][2:] for row in left_out)}: [common fields](README.md#common-fields).\n" if left_out else ""
+    return "\n".join(lines) + "\n" + end
 
 
 def shape(text):
@@ -101,7 +110,8 @@ def main():
     papers = set(NUMBER.findall((root / "docs/bibliography.md").read_text()))
     for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
-        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2]) + m[4], text)
+        elsewhere = common(page.parent)
+        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2], elsewhere) + m[4], text)
         new = SCHEMES.sub(lambda m: m[1] + schemes + m[3], new)
         tables |= {m[1] for m in TABLE.findall(text)}
         if new != text and args.write:
