@@ -6,7 +6,8 @@
 #include <cmath>
 #include <optional>
 
-#include "posenc/attention/plan.h"
+#include "posenc/absolute/initial.h"
+#include "posenc/attention/initial_parameters.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/registry.h"
 #include "posenc/relative/t5.h"
@@ -267,6 +268,24 @@ TEST(AttentionPlan, RefusalsNameWhatAUserKnows) {
   const AttentionPlan t5(kT5, sizes);
   EXPECT_THAT(refusal([&] { t5.lower({}); }),
               HasSubstr("parameters must have the array \"table\" of t5, ["));
+}
+
+// The numbers of parameter i are the draws of sequence i, and moving the owner keeps the views.
+TEST(AttentionPlan, InitialParameters) {
+  const AttentionPlan plan("tupe positions=8 num_buckets=4", PlanWorld::sizes());
+  const std::vector<Parameter> listed = plan.parameters();
+  InitialParameters first(plan.parameters(), 7);
+  const InitialParameters learned = std::move(first);
+  ASSERT_EQ(learned.named().size(), listed.size());
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const NamedArray& a = learned.named()[i];
+    EXPECT_EQ(a.name, listed[i].name);
+    const std::vector<double> want = initial_values(listed[i], Draws(7, 0, i));
+    const double* got = static_cast<const double*>(a.array.data);
+    EXPECT_EQ(std::vector<double>(got, got + want.size()), want) << a.name;
+  }
+  EXPECT_EQ(*static_cast<const double*>(learned.named()[1].array.data), 1.0);  // ln_weight
+  plan.lower(learned.named(), std::vector<DistanceRange>{{-8, 8}});
 }
 
 TEST(AttentionPlan, Refusals) {
