@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 _PAIRS = "its bias is a tensor of residue pairs that the model passes from layer to layer"
-_CAP = "its soft cap applies after the position term"
 LEFT = {
     "FunnelRelMultiheadAttention": "its blocks pool queries and keys, and the call does not contain their positions",
-    "Gemma3nAudioAttention": _CAP,
-    "Gemma4AudioAttention": _CAP,
     "ProphetNetNgramSelfAttention": "each of its streams has its own bias over its own keys",
     "EsmFoldSelfAttention": _PAIRS,
     "EsmFoldAttention": _PAIRS,

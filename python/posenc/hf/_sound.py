@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of speech models that is computed in place with vectors by distance: SpeechT5, FastSpeech 2's Conformer, Granite."""
+"""Attention of speech models that is computed in place with vectors by distance: SpeechT5, FastSpeech 2's Conformer, Granite,
+Gemma 3n and 4."""
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +13,9 @@ from .. import torch as host
 from ._inline import asks_more, replaces, split_heads, takes
 from ._kept import bound
 from ._lazy import Lazy, VectorRows, is_a, mask_options
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _speecht5_reason(self: Any, hidden_states: Any, key_value_states: Any = None, past_key_values: Any = None, attention_mask: Any = None,
@@ -78,3 +82,53 @@ def _granite_forward(self: Any, hidden_states: Any, attention_dists: Any) -> Any
                       scale=self.scale, key_visible=there, parameters={"table": self.rel_pos_emb.weight})
     out = out.reshape(hidden_states.shape[0], blocks * size, -1)[:, :tokens]
     return self.dropout(self.to_out(out))
+
+
+def _capped(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, past: int, cap: Any, **mask: Any) -> Tensor:
+    """cap(q.k + q.rows[past - distance]), where rows [count, heads, channels] go from the distance `past` down; distances without
+    a row add nothing."""
+    clip = max(past + 1, rows.shape[0] - 1 - past, 1)  # the table has the distances -clip to clip - 1
+    table = torch.nn.functional.pad(rows.flip(0).permute(1, 0, 2), (0, 0, clip + past + 1 - rows.shape[0], clip - 1 - past))
+    return host.attend(f"deberta max_relative_positions={clip} position_buckets=0 p2c=false projection=tables count=1", q, k, v,  # type: ignore[no-any-return]
+                       order="bthd", scale=1.0, softcap=float(cap), softcap_after_terms=True, parameters={"pos_key": table}, **mask)
+
+
+@replaces("Gemma3nAudioAttention", why=lambda self, hidden_states, mask: asks_more(self, False))
+def _gemma3n_forward(self: Any, hidden_states: Any, mask: Any) -> Any:
+    q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    q = q * self.q_scale * torch.nn.functional.softplus(self.per_dim_scale)
+    made, past, future = self.relative_position_embedding, self.max_past_horizon, self.max_future_horizon
+    rows = made._get_timing_signal_1d_pos(torch.arange(past, -future - 1, -1)[None], dtype=q.dtype)[0]
+    return _capped(q, k, v, split_heads(made.pos_proj(rows), self.num_heads), past, self.softcap, window=(past, future), key_visible=~mask)
+
+
+def _gemma4_window(self: Any, mask: Tensor, tokens: int) -> tuple[Tensor, tuple[int, int]] | None:
+    """The visible keys [batch, tokens] and the window of a mask [batch, 1, blocks, chunk, context]; None where they do not make it."""
+    past, future = self.max_past_horizon, self.max_future_horizon
+    seen = mask[:, 0] == 0
+    visible = seen[..., past:past + self.chunk_size].diagonal(dim1=-2, dim2=-1).flatten(1)  # of each key by itself
+    keys = torch.nn.functional.pad(visible, (past, future)).unfold(1, self.context_size, self.chunk_size)
+    # Gemma4AudioModel: 0 <= distance < past or 0 < -distance < future.
+    distance = past + torch.arange(self.chunk_size)[:, None] - torch.arange(self.context_size)
+    window = (max(past - 1, 0), max(future - 1, 0))
+    inside = (-distance <= window[1]) & (distance <= window[0])
+    differ = (seen != (keys[:, :, None] & inside)).flatten(1, 2)[:, :tokens]  # the last block has queries that are none
+    return None if differ.shape[1] < tokens or bool(differ.any()) else (visible[:, :tokens], window)
+
+
+def _gemma4_reason(self: Any, hidden_states: Any, position_embeddings: Any, attention_mask: Any = None) -> str:
+    why = asks_more(self, False)
+    if why or attention_mask is None:
+        return why or "no mask"
+    return "" if _gemma4_window(self, attention_mask, hidden_states.shape[1]) else "a mask that does not follow the order of the tokens"
+
+
+@replaces("Gemma4AudioAttention", why=_gemma4_reason)
+def _gemma4_forward(self: Any, hidden_states: Any, position_embeddings: Any, attention_mask: Any = None) -> Any:
+    q, k, v = (split_heads(p(hidden_states).float(), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    q = q * self.q_scale * torch.nn.functional.softplus(self.per_dim_scale)
+    rows = split_heads(self.relative_k_proj(position_embeddings)[0], self.num_heads).to(q.dtype)
+    visible, window = _gemma4_window(self, attention_mask, q.shape[1])  # type: ignore[misc]
+    past = self.max_past_horizon
+    out = _capped(q, k * self.k_scale, v, rows[:self.context_size - self.chunk_size + 1], past, self.softcap, window=window, key_visible=visible)
+    return self.post(out.flatten(2).to(hidden_states.dtype)), None

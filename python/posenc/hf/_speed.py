@@ -22,6 +22,7 @@ _LEAST = {
     # Their own makes a vector for each pair of tokens, as BROS does.
     **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
 }
+_NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; projections take most of the time
 _ROW, _EAGER_CAUSAL = 1024, 1024
 _WINDOWS = 8  # others compute all pairs: so many windows of tokens
 # A decode step reads all keys once, which the engine first widens to double.
@@ -40,6 +41,8 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     if x is None:
         return ""
     name = type(module).__name__
+    if name in _NEVER:
+        return _EAGER
     if name == "XLNetRelativeAttention":  # [tokens, batch, heads, channels]
         tokens = x.shape[0]
     else:  # [batch, tokens, channels] or [batch, height, width, channels]

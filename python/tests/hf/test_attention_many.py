@@ -124,20 +124,12 @@ def test_outputs_are_the_same(name, implementation):
     assert len([x for x in report.reasons.values() if "attention" in x or "position in the score" in x]) == stay, report
 
 
-def _audio(file, cls, config, **words):
-    made = getattr(importlib.import_module(f"transformers.models.{file}.configuration_{file}"), config)(**words)
-    return getattr(importlib.import_module(f"transformers.models.{file}.modeling_{file}"), cls)(made)
-
-
 LEFT = {
     "funnel": (lambda: transformers.FunnelModel(transformers.FunnelConfig(
         vocab_size=96, block_sizes=[1, 1], num_decoder_layers=1, d_model=32, n_head=4, d_head=8, d_inner=48)), tokens, 3, "FunnelRelMultiheadAttention"),
     "prophetnet": (lambda: transformers.ProphetNetModel(transformers.ProphetNetConfig(
         vocab_size=96, hidden_size=32, encoder_ffn_dim=48, decoder_ffn_dim=48, num_encoder_layers=1, num_decoder_layers=1, num_encoder_attention_heads=4,
         num_decoder_attention_heads=4, max_position_embeddings=64, ngram=2, num_buckets=8)), both, 1, "ProphetNetNgramSelfAttention"),
-    "gemma3n": (lambda: _audio("gemma3n", "Gemma3nAudioEncoder", "Gemma3nAudioConfig", hidden_size=32, input_feat_size=16, conf_num_attention_heads=4,
-                               conf_num_hidden_layers=1, conf_attention_chunk_size=4, conf_attention_context_left=5, sscp_conv_channel_size=(8, 8)),
-                lambda: {"audio_mel": torch.randn(2, 40, 16), "audio_mel_mask": torch.zeros(2, 40, dtype=torch.bool)}, 1, "Gemma3nAudioAttention"),
 }
 
 

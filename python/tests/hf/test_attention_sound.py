@@ -28,7 +28,7 @@ def wide(model):
     """Vectors of positions that count."""
     with torch.no_grad():
         for name, x in model.named_parameters():
-            if any(n in name for n in ("pe_k", "rel_pos_emb", "pos_bias", "linear_pos", "rel_embeddings")):
+            if any(n in name for n in ("pe_k", "rel_pos_emb", "pos_bias", "linear_pos", "rel_embeddings", "pos_proj", "relative_k_proj")):
                 x.normal_(std=0.5)
     return model
 
@@ -85,6 +85,84 @@ def test_granite_speech(kind, frames):
                                                           dim_head=8, output_dim=10, context_size=8, max_pos_emb=10, conv_kernel_size=3)
     model = wide(getattr(file, f"{kind}CTCEncoder")(config))
     biased.proven(model, 2, hidden_states=torch.randn(2, frames, 12))
+
+
+def heard_of(frames):
+    """The last four frames of the second sequence are padding."""
+    mask = torch.ones(2, frames)
+    mask[1, frames - 4:] = 0
+    return mask
+
+
+GEMMA3N = dict(hidden_size=32, input_feat_size=16, conf_num_attention_heads=4, conf_num_hidden_layers=2, conf_attention_chunk_size=4,
+               conf_attention_logit_cap=2.0, conf_reduction_factor=1, sscp_conv_channel_size=(8, 8))
+
+
+@pytest.mark.parametrize("left, right", [(5, 0), (1, 0), (4, 2), (1, 3)])
+def test_gemma3n(left, right):
+    from transformers.models.gemma3n import modeling_gemma3n
+
+    torch.manual_seed(0)
+    config = transformers.Gemma3nAudioConfig(**GEMMA3N, conf_attention_context_left=left, conf_attention_context_right=right)
+    model = wide(modeling_gemma3n.Gemma3nAudioEncoder(config))
+    mask = torch.zeros(2, 44, dtype=torch.bool)
+    mask[1, 28:] = True
+    biased.proven(model, 2, heard_of(11), audio_mel=torch.randn(2, 44, 16), audio_mel_mask=mask)
+
+
+@pytest.mark.parametrize("frames", [3, 4, 11])  # less than a block of 4, one, more than two
+def test_gemma3n_in_double(frames, monkeypatch):
+    from transformers.models.gemma3n import modeling_gemma3n
+
+    torch.manual_seed(0)
+    config = transformers.Gemma3nAudioConfig(**GEMMA3N, conf_attention_context_left=5, conf_attention_context_right=2)
+    layer = wide(modeling_gemma3n.Gemma3nAudioAttention(config)).double()
+    with torch.no_grad():
+        layer.per_dim_scale.normal_()
+    x, mask = torch.randn(2, frames, 32, dtype=torch.double), torch.zeros(2, frames, dtype=torch.bool)
+    mask[1, 2:] = True
+    softmax = torch.nn.functional.softmax
+    with monkeypatch.context() as m, torch.no_grad():
+        m.setattr(torch.nn.functional, "softmax", lambda x, dim, dtype: softmax(x, dim=dim))  # the class rounds it to float32
+        want = layer(x, mask)
+    report = posenc.hf.accelerate(layer, attention=True, force=True)
+    with torch.no_grad():
+        got = layer(x, mask)
+    assert [c.taken for c in report.attentions.values()] == [1]
+    assert (got - want)[~mask].abs().max() < 1e-13
+
+
+# The published sizes have chunk + right - (left - 1) = 0; others shift its rows of positions.
+@pytest.mark.parametrize("chunk, left, right", [(4, 5, 0), (4, 2, 0), (3, 7, 0), (4, 4, 2), (2, 3, 4)])
+@pytest.mark.parametrize("frames", [3, 11])
+def test_gemma4(chunk, left, right, frames):
+    from transformers.models.gemma4 import modeling_gemma4
+
+    torch.manual_seed(0)
+    config = transformers.Gemma4AudioConfig(
+        hidden_size=32, num_attention_heads=4, num_hidden_layers=2, attention_chunk_size=chunk, attention_context_left=left,
+        attention_context_right=right, attention_logit_cap=2.0, output_proj_dims=24, subsampling_conv_channels=(16, 8))
+    model = wide(modeling_gemma4.Gemma4AudioModel(config))
+    mask = torch.ones(2, 4 * frames, dtype=torch.bool)
+    if frames > 4:
+        mask[1, 4 * (frames - 4):] = False
+    biased.proven(model, 2, heard_of(frames) if frames > 4 else torch.ones(2, frames), input_features=torch.randn(2, 4 * frames, 16),
+                  attention_mask=mask)
+
+
+def test_gemma4_with_another_mask_is_the_models_own():
+    from transformers.models.gemma4 import modeling_gemma4
+
+    config = transformers.Gemma4AudioConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=1, attention_chunk_size=4,
+                                            attention_context_left=5, attention_context_right=0)
+    config._attn_implementation = "eager"
+    layer = modeling_gemma4.Gemma4AudioAttention(config, 0).eval()
+    x, rows, mask = torch.randn(1, 8, 32), torch.randn(1, 5, 32), torch.zeros(1, 1, 2, 4, 8)
+    with torch.no_grad():
+        want = layer(x, rows, mask)[0]
+        report = posenc.hf.accelerate(layer, attention=True, force=True)
+        assert torch.equal(layer(x, rows, mask)[0], want)
+    assert [c.original for c in report.attentions.values()] == [{"a mask that does not follow the order of the tokens": 1}]
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -84,11 +84,15 @@ def test_sizes_of_adapters():
     class BrosSelfAttention:
         pass
 
+    class Gemma4AudioAttention:
+        pass
+
     x = torch.zeros(2, 3, 5, 4)
     assert "2048" in _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2047, 1, 1, 1),), {})
     assert _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2048, 1, 1, 1),), {}) == ""
     assert "2048" in _speed.in_place(SamVisionAttention(), (x,), {}) and _speed.in_place(SamVisionAttention(), (), {"hidden_states": torch.zeros(1, 32, 64, 1)}) == ""
     assert _speed.in_place(BrosSelfAttention(), (x[0],), {}) == ""
+    assert "at every length" in _speed.in_place(Gemma4AudioAttention(), (torch.zeros(1, 4096, 8),), {})
 
 
 def test_a_model_without_rotation_is_told_of_its_attention():
