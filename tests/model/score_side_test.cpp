@@ -229,10 +229,26 @@ TEST(ScoreNumbers, ScaleCapAndSinks) {
       0.125 / 4);
   EXPECT_EQ(layer(R"({"model_type": "gpt2", "scale_attn_weights": false})").scale->at(64), 1);
   EXPECT_NEAR(layer(R"({"model_type": "zamba2"})", 6).scale->at(160), 1 / std::sqrt(80.0), 1e-15);
-  EXPECT_FALSE(layer(R"({"model_type": "timesfm"})").scale.has_value());  // learned
   EXPECT_EQ(layer(R"({"model_type": "gpt_oss"})", 2).sinks, "layers.2.self_attn.sinks");
   EXPECT_THAT(first_error(score_model(R"({"model_type": "granite", "attention_multiplier": "x"})")),
               HasSubstr("attention_multiplier"));
+}
+
+// TimesFmAttention and TimesFm2_5Attention: q softplus(scaling) 1.442695041 / sqrt(head_dim), and scaling=1.
+// VideoPrismAttention has the usual scale; only its pooling head has a learned one.
+TEST(ScoreNumbers, LearnedScaleOfTheQuery) {
+  for (const char* type : {"timesfm", "timesfm2_5"}) {
+    const ModelSpec all = score_model(R"({"model_type": ")" + std::string(type) + R"("})");
+    const LayerSpec& l = all.layers.at(7);
+    EXPECT_EQ(l.query_scale->tensor, "layers.7.self_attn.scaling");
+    EXPECT_EQ(l.query_scale->factor, 1.442695041);
+    EXPECT_EQ(l.scale->at(80), 1);
+  }
+  const ModelSpec m = score_model(R"({"model_type": "videoprism", "text_config": {},
+    "vision_config": {}})");
+  EXPECT_EQ(m.layers.at(0).scale->at(64), 0.125);
+  EXPECT_EQ(m.towers.at(0).layers.at(0).scale->at(64), 0.125);
+  EXPECT_EQ(m.layers.at(0).query_scale, std::nullopt);
 }
 
 TEST(ScoreNumbers, AUsualScaleIsNoRequirement) {

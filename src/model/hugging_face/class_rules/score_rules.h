@@ -33,7 +33,6 @@ struct ScaleRules {
   Json factor, power;
   std::string key, switch_key, by_layer, terms;
   Json key_power;
-  bool learned = false;
   static void describe(auto& s, auto&& v) {
     v("factor", s.factor, "a number; default 1");
     v("power", s.power, "of head_dim; default -1/2, with a key 0");
@@ -43,7 +42,6 @@ struct ScaleRules {
     v("by_layer", s.by_layer, "with this switch it is divided by the layer's number, from 1");
     v("terms", s.terms,
       "divided by the root of 1 + those of pos_att_type: c2p_p2c (no others count) or all");
-    v("learned", s.learned, "it is learned: no number says it");
   }
 };
 

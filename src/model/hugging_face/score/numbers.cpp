@@ -38,11 +38,10 @@ struct Scale {
   FieldValue field{};  // without a name: the class has no rule
 };
 
-// None: learned, or a finding.
+// None: not known, or a finding.
 std::optional<Scale> scale_of(const ConfigView& view) {
   const std::optional<ScaleRules>& rule = view.rules().scale;
   if (!rule) return view.rules().remote.empty() ? std::optional(Scale{}) : std::nullopt;
-  if (rule->learned) return std::nullopt;
   Scale out{{number_or(rule->factor, 1), number_or(rule->power, rule->key.empty() ? -0.5 : 0)}, {}};
   out.field = field_of("scale", view.of_class(Json(out.value.factor)));
   if (!rule->terms.empty()) {
