@@ -31,36 +31,34 @@ struct ChoiceCall {
 };
 
 // An engine that takes calls without a mask, and writes one number.
-std::string masked(const AttentionArgs& a, const detail::LoweredCall&) {
-  return a.mask.causal ? "has no causal mask" : "";
+std::string_view masked(const detail::ReadyCall& c, const detail::LoweredCall&) {
+  return c.args.mask.causal ? "has no causal mask" : "";
 }
 constexpr detail::Engine kSevens{
     "sevens", masked,
-    [](const AttentionArgs&, const detail::LoweredCall&) { return std::size_t{7}; },
-    [](const AttentionArgs&, const detail::LoweredCall&, const AttentionResult& r,
-       const Executor&) { static_cast<double*>(r.out.data)[0] = 7; },
+    [](const detail::ReadyCall&, const detail::LoweredCall&, const AttentionResult& r,
+       detail::CallArena&, const Executor&) { static_cast<double*>(r.out.data)[0] = 7; },
     nullptr};
 
 TEST(EngineChoice, TheFirstThatTakesTheCallRunsIt) {
   const detail::Engine list[] = {kSevens, detail::engines().back()};
   ChoiceCall c;
-  const detail::Choice open = detail::choose_engine(list, c.a, {});
-  EXPECT_EQ(open.engine->name, "sevens");
-  EXPECT_TRUE(open.refused.empty());
-  open.engine->forward(c.a, {}, c.result(), default_executor());
+  detail::CallArena arena;
+  const detail::ReadyCall call(c.a, arena);
+  const detail::Engine& open = detail::choose_engine(list, call, {});
+  EXPECT_EQ(open.name, "sevens");
+  open.forward(call, {}, c.result(), arena, default_executor());
   EXPECT_EQ(c.out[0], 7);
   c.a.mask.causal = true;
-  const detail::Choice causal = detail::choose_engine(list, c.a, {});
-  EXPECT_EQ(causal.engine->name, "exact");
-  ASSERT_EQ(causal.refused.size(), 1u);
-  EXPECT_EQ(causal.refused[0].first, "sevens");
-  EXPECT_EQ(causal.refused[0].second, "has no causal mask");
+  EXPECT_EQ(detail::choose_engine(list, call, {}).name, "exact");
 }
 
 TEST(EngineChoice, TheExactEngineIsTheLastAndTakesEveryCall) {
   ASSERT_FALSE(detail::engines().empty());
   EXPECT_EQ(detail::engines().back().name, "exact");
-  EXPECT_EQ(detail::engines().back().why_not(AttentionArgs{}, {}), "");
+  const AttentionArgs none;
+  detail::CallArena arena;
+  EXPECT_EQ(detail::engines().back().why_not(detail::ReadyCall(none, arena), {}), "");
 }
 
 // The classes of the schemes that the comments of term.h name.

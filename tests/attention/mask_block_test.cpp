@@ -12,7 +12,7 @@ namespace {
 
 using namespace detail;
 
-bool sees(const std::vector<Run>& runs, Index j) {
+bool sees(Runs runs, Index j) {
   for (const Run& run : runs)
     if (j >= run.begin && j < run.end) return true;
   return false;
@@ -20,7 +20,8 @@ bool sees(const std::vector<Run>& runs, Index j) {
 
 MaskBlock block_by_pairs(const ReadyCall& c, Index b, Index h, Run queries, Run keys) {
   Index visible = 0, pairs = 0;
-  std::vector<detail::Run> runs;
+  std::vector<detail::Run> memory(static_cast<std::size_t>(most_runs(c)));
+  RunList runs(memory);
   for (Index i = queries.begin; i < queries.end; ++i) {
     find_visible(c, b, h, i, c.place(b, i), runs);
     for (Index j = keys.begin; j < keys.end; ++j) ++pairs, visible += sees(runs, j) ? 1 : 0;
@@ -33,7 +34,8 @@ TEST(MaskBlock, AgreesWithTheVisibleKeysOfEachQuery) {
   int count[3] = {};
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     const RandomCall call(seed);
-    const ReadyCall c(call.args);
+    CallArena arena;
+    const ReadyCall c(call.args, arena);
     test::Random r(seed);
     for (Index n = 0; n < 8 && c.Tq > 0 && c.Tk > 0; ++n) {
       const Index b = r.integer(0, c.B - 1), h = r.integer(0, c.H - 1);
@@ -49,7 +51,8 @@ TEST(MaskBlock, AgreesWithTheVisibleKeysOfEachQuery) {
 
 TEST(MaskBlock, WithoutPairsIsHidden) {
   const RandomCall call(1);
-  const ReadyCall c(call.args);
+  CallArena arena;
+  const ReadyCall c(call.args, arena);
   EXPECT_EQ(mask_block(c, 0, 0, {0, 0}, {0, c.Tk}), MaskBlock::hidden);
   EXPECT_EQ(mask_block(c, 0, 0, {0, c.Tq}, {0, 0}), MaskBlock::hidden);
 }
@@ -58,10 +61,12 @@ TEST(TilesSeen, HoldEveryVisibleKey) {
   Index skipped = 0;
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     const RandomCall call(seed, {false, static_cast<Index>(seed % 3 + 1), 100});
-    const ReadyCall c(call.args);
+    CallArena arena;
+    const ReadyCall c(call.args, arena);
     const Index tiles = whole_tiles(c.Tk) / kTile;
     std::set<Index> seen;
-    std::vector<detail::Run> runs;
+    std::vector<detail::Run> memory(static_cast<std::size_t>(most_runs(c)));
+    RunList runs(memory);
     for (Index b = 0; b < c.B; ++b)
       for (Index h = 0; h < c.H; ++h)
         for (Index i = 0; i < c.Tq; ++i) {
@@ -70,7 +75,7 @@ TEST(TilesSeen, HoldEveryVisibleKey) {
           each_key(runs, [&](Index j) { seen.insert(p.row * tiles + j / kTile); });
           if (const Index own = c.own_key(p); own >= 0) seen.insert(p.row * tiles + own / kTile);
         }
-    const std::vector<std::uint8_t> flags = tiles_seen(c, true);
+    const std::span<const std::uint8_t> flags = tiles_seen(c, true, arena);
     ASSERT_EQ(static_cast<Index>(flags.size()), c.R * tiles);
     for (const Index tile : seen)
       ASSERT_EQ(flags[static_cast<std::size_t>(tile)], 1) << "seed " << seed;
@@ -88,7 +93,8 @@ TEST(TilesSeen, FollowTheMask) {
   a.mask.query_offset = 16383;
   const auto count = [&] {
     Index n = 0;
-    for (const std::uint8_t flag : tiles_seen(ReadyCall(a), false)) n += flag;
+    CallArena arena;
+    for (const std::uint8_t flag : tiles_seen(ReadyCall(a, arena), false, arena)) n += flag;
     return n;
   };
   EXPECT_EQ(count(), 1024);

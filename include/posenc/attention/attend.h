@@ -26,16 +26,27 @@ struct ConstAttentionResult {
 
 // Writes out and, unless empty, log_sum_exp. Throws [attention]: what check_attention and
 // check_attention_indices refuse. Rows of tables that lines and pairs pick are not checked again
-// (check_rows).
+// (check_rows). With a workspace of workspace_bytes the call allocates nothing; a smaller one is
+// rejected, an empty one means that the call allocates its memory.
 POSENC_API void attend(const AttentionArgs&, const AttentionResult&,
-                       const Executor& = default_executor());
+                       const Executor& = default_executor(), Workspace = {});
 
 // Accumulates the gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp).
 // d_result.log_sum_exp may be empty. `result` is what attend gave; rows are computed anew. The same
 // bits for any number of threads. Throws [attention].
 POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult& result,
                                 const ConstAttentionResult& d_result, const AttentionGradients&,
-                                const Executor& = default_executor());
+                                const Executor& = default_executor(), Workspace = {});
+
+// Bytes of workspace that attend needs for a call with this executor, and attend_backward for the
+// gradients that are wanted. They grow with the shapes, the gradients and the executor's
+// concurrency, and depend on positions: a band covers the distances between them. A workspace may
+// begin at any address. It must lie apart from everything that the call reads and writes, and
+// serves one call at a time. A rotate stage that no plan prepared allocates its rotation all the
+// same. Throws [attention]: what attend and attend_backward refuse of a call.
+POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const Executor& = default_executor());
+POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const AttentionGradients&,
+                                       const Executor& = default_executor());
 
 // Results over disjoint keys -> the result over all of them. Not of calls with gates, with kernels
 // over keys or with mixed heads, where a score depends on other keys or a weight on other heads; a

@@ -131,8 +131,6 @@ void check_positions(const Positions& p, Index rows, Index tokens, const FieldNa
          p.batch);
 }
 
-namespace {
-
 void check_call(const AttentionArgs& a) {
   check_tensors(a);
   const CallSizes s(a);
@@ -145,7 +143,6 @@ void check_call(const AttentionArgs& a) {
   for (std::size_t i = 0; i < a.terms.size(); ++i) check_term(a, s, i);
 }
 
-}  // namespace
 }  // namespace detail
 
 void check_attention(const AttentionArgs& a, const AttentionResult& r) {

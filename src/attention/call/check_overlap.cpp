@@ -180,6 +180,24 @@ void check_overlap(const ConstAttentionResult& d, const AttentionGradients& g) {
     for (const Operand& in : read) check_separate(kAttention, in, out);
 }
 
+void check_overlap(const AttentionArgs& a, const AttentionResult& r, Workspace w) {
+  if (w.empty()) return;
+  const Operand workspace{"workspace", memory_of(std::span<const std::byte>(w))};
+  for (const Operand& in : read_by(a)) check_separate(kAttention, in, workspace);
+  check_separate(kAttention, {"out", memory_of(r.out)}, workspace);
+  check_separate(kAttention, {"log_sum_exp", memory_of(r.log_sum_exp)}, workspace);
+}
+
+void check_overlap(const AttentionArgs& a, const ConstAttentionResult& d,
+                   const AttentionGradients& g, Workspace w) {
+  if (w.empty()) return;
+  const Operand workspace{"workspace", memory_of(std::span<const std::byte>(w))};
+  for (const Operand& in : read_by(a)) check_separate(kAttention, in, workspace);
+  for (const Operand& out : written_by(g)) check_separate(kAttention, out, workspace);
+  check_separate(kAttention, {"the gradient of out", memory_of(d.out)}, workspace);
+  check_separate(kAttention, {"the gradient of log_sum_exp", memory_of(d.log_sum_exp)}, workspace);
+}
+
 void check_overlap(const AttentionArgs& a, std::span<const Operand> outputs) {
   check_outputs(kAttention, outputs, {}, read_by(a));
 }

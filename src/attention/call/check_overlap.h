@@ -20,6 +20,10 @@ void check_overlap(const AttentionArgs&, const AttentionGradients&);
 // The gradients against the gradient of the result, which is read while they are written.
 void check_overlap(const ConstAttentionResult& d_result, const AttentionGradients&);
 void check_overlap(const ConstTensorView& d_scores, const AttentionGradients&);
+// The workspace of a call lies apart from all that the call reads and writes.
+void check_overlap(const AttentionArgs&, const AttentionResult&, Workspace);
+void check_overlap(const AttentionArgs&, const ConstAttentionResult& d_result,
+                   const AttentionGradients&, Workspace);
 // Views over pairs, each with its name.
 void check_overlap(const AttentionArgs&, std::span<const Operand> outputs);
 // A merge: the whole may be a part, of which each row is read before it is written. Gradients of

@@ -17,6 +17,8 @@ struct CallSizes {
   Index batch, key_rows, heads, key_heads, queries, keys, dim, value_dim;
 };
 
+// Throws [attention]: what check_attention refuses, of the call alone.
+void check_call(const AttentionArgs&);
 // Throws [attention]: q, k and v that do not go together, sizes and strides beyond 64 bits.
 void check_tensors(const AttentionArgs&);
 // Positions, where given, of so many tokens in one row or `rows`.

@@ -145,7 +145,8 @@ CallPositions default_positions(const AttentionArgs& a) {
   check_tensors(a);
   check_mask(a, CallSizes(a));
   check_attention_indices(a);
-  const OrderView o(a);
+  CallArena arena;
+  const OrderView o(a, arena);
   const Mask& m = a.mask;
   CallPositions p;
   const Index query_rows = std::max(
@@ -156,7 +157,8 @@ CallPositions default_positions(const AttentionArgs& a) {
     for (Index i = 0; i < o.Tq; ++i) query.push_back(o.place(b, i).order);
   p.query = explicit_positions(std::move(query), query_rows);
   if (!o.key_orders.empty()) {
-    p.key = explicit_positions(o.key_orders, o.key_order_rows);
+    p.key = explicit_positions(std::vector<Index>(o.key_orders.begin(), o.key_orders.end()),
+                               o.key_order_rows);
     return p;
   }
   for (Index j = 0; j < o.Tk; ++j) key.push_back(j);
@@ -174,7 +176,8 @@ std::string order_conflict(const AttentionArgs& a) {
   if (!m.causal || !m.query_order.empty() || a.query_positions.data == nullptr ||
       a.key_positions.data == nullptr)
     return {};
-  const OrderView o(a);
+  CallArena arena;
+  const OrderView o(a, arena);
   const OtherMasks others(o);
   const PositionRows query(a.query_positions), key(a.key_positions);
   for (Index b = 0; b < a.q.batch; ++b) {

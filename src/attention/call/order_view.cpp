@@ -7,40 +7,54 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-std::vector<Index> orders_of(const ConstTensorView& v) {
-  std::vector<Index> x;
+std::span<const Index> orders_of(const ConstTensorView& v, CallArena& arena) {
+  const std::span<Index> x = arena.objects<Index>(v.shape[0] * v.shape[1]);
+  std::size_t n = 0;
   for (Index b = 0; b < v.shape[0]; ++b)
-    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(read_index(v, b, t));
+    for (Index t = 0; t < v.shape[1]; ++t) x[n++] = read_index(v, b, t);
+  return x;
+}
+
+// [rows, keys]: the keys of each row in their order, those of one order as they are stored.
+std::span<const Index> sort_keys(std::span<const Index> orders, Index keys, CallArena& arena) {
+  const std::span<Index> sorted = arena.objects<Index>(static_cast<Index>(orders.size()));
+  if (keys == 0) return sorted;
+  const auto size = static_cast<std::size_t>(keys);
+  for (std::size_t from = 0; from < sorted.size(); from += size) {
+    const std::span<const Index> order = orders.subspan(from, size);
+    const std::span<Index> row = sorted.subspan(from, size);
+    std::iota(row.begin(), row.end(), Index{0});
+    // std::stable_sort allocates.
+    std::sort(row.begin(), row.end(), [&](Index x, Index y) {
+      const Index a = order[static_cast<std::size_t>(x)], b = order[static_cast<std::size_t>(y)];
+      return a != b ? a < b : x < y;
+    });
+  }
+  return sorted;
+}
+
+std::span<const Index> sequences_of(const ConstTensorView& cu, Index tokens, CallArena& arena) {
+  if (cu.empty()) return {};
+  const std::span<Index> x = arena.objects<Index>(tokens);
+  for (Index s = 0; s + 1 < cu.shape[0]; ++s)
+    std::fill(x.begin() + read_index(cu, s), x.begin() + read_index(cu, s + 1), s);
   return x;
 }
 
 }  // namespace
 
-OrderView::OrderView(const AttentionArgs& a)
+OrderView::OrderView(const AttentionArgs& a, CallArena& arena)
     : args(a),
       Tq(a.q.tokens),
-      Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens) {
+      Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens),
+      sequence(sequences_of(a.mask.query_cu_seqlens, a.q.tokens, arena)) {
   const Mask& m = args.mask;
-  if (!m.query_order.empty()) {
-    query_orders = orders_of(m.query_order);
-    key_orders = orders_of(m.key_order);
-    query_order_rows = m.query_order.shape[0];
-    key_order_rows = m.key_order.shape[0];
-    keys_by_order.resize(key_orders.size());
-    for (Index r = 0; Tk > 0 && r < key_order_rows; ++r) {
-      const auto first = keys_by_order.begin() + r * Tk;
-      std::iota(first, first + Tk, Index{0});
-      std::stable_sort(first, first + Tk, [&](Index x, Index y) {
-        return key_orders[static_cast<std::size_t>(r * Tk + x)] <
-               key_orders[static_cast<std::size_t>(r * Tk + y)];
-      });
-    }
-  }
-  for (Index s = 0; !m.query_cu_seqlens.empty() && s + 1 < m.query_cu_seqlens.shape[0]; ++s)
-    sequence.insert(sequence.end(),
-                    static_cast<std::size_t>(read_index(m.query_cu_seqlens, s + 1) -
-                                             read_index(m.query_cu_seqlens, s)),
-                    s);
+  if (m.query_order.empty()) return;
+  query_orders = orders_of(m.query_order, arena);
+  key_orders = orders_of(m.key_order, arena);
+  query_order_rows = m.query_order.shape[0];
+  key_order_rows = m.key_order.shape[0];
+  keys_by_order = sort_keys(key_orders, Tk, arena);
 }
 
 QueryPlace OrderView::place(Index b, Index i) const noexcept {

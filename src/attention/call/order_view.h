@@ -2,8 +2,7 @@
 // The order of the tokens of a call: where each query is among its keys, and which keys are its own
 // sequence's.
 #pragma once
-#include <vector>
-
+#include "attention/call/call_arena.h"
 #include "posenc/attention/attention.h"
 
 namespace posenc::inline v0::detail {
@@ -17,15 +16,16 @@ struct QueryPlace {
 };
 
 struct OrderView {
-  // The call must have passed check_attention and check_attention_indices.
-  explicit OrderView(const AttentionArgs&);
+  // The call must have passed check_attention and check_attention_indices. The arena must outlive the
+  // view and its copies.
+  OrderView(const AttentionArgs&, CallArena&);
 
   const AttentionArgs& args;
   Index Tq, Tk;
-  std::vector<Index> sequence;                  // [Tq] of packed queries
-  std::vector<Index> query_orders, key_orders;  // given ones, [rows, T]
+  std::span<const Index> sequence;                  // [Tq] of packed queries
+  std::span<const Index> query_orders, key_orders;  // given ones, [rows, T]
   Index query_order_rows = 1, key_order_rows = 1;
-  std::vector<Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
+  std::span<const Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
 
   QueryPlace place(Index b, Index i) const noexcept;
   Index key_order(const QueryPlace& p, Index j) const noexcept {

@@ -14,12 +14,18 @@ bool is_whole(const Positions& p) {
 }
 
 // What one axis of positions holds, as doubles and, where they are integers, as those.
-void read_axis(const Positions& p, std::int32_t axis, std::vector<Index>& whole, Numbers& real) {
+void read_axis(const Positions& p, std::int32_t axis, CallArena& arena,
+               std::span<const Index>& whole, std::span<const double>& real) {
+  const Index count = p.batch * p.count;
+  const std::span<Index> x = arena.objects<Index>(is_whole(p) ? count : 0);
+  const std::span<double> y = arena.objects<double>(count);
+  std::size_t n = 0;
   for (Index b = 0; b < p.batch; ++b)
-    for (Index t = 0; t < p.count; ++t) {
-      if (is_whole(p)) whole.push_back(integer_position(p, axis, b, t));
-      real.push_back(real_position(p, axis, b, t));
+    for (Index t = 0; t < p.count; ++t, ++n) {
+      if (is_whole(p)) x[n] = integer_position(p, axis, b, t);
+      y[n] = real_position(p, axis, b, t);
     }
+  whole = x, real = y;
 }
 
 bool counts_up(const AxisView& a) {
@@ -39,6 +45,25 @@ bool scans(const AttentionArgs& a) {
   return false;
 }
 
+std::span<const AxisView> read_axes(const AttentionArgs& args, CallArena& arena) {
+  const Positions &p = args.query_positions, &k_p = args.key_positions;
+  if (p.data == nullptr && k_p.data == nullptr) return {};
+  const std::span<AxisView> axes = arena.objects<AxisView>(std::min(p.axes, k_p.axes));
+  std::int32_t n = 0;
+  for (AxisView& a : axes) {
+    a.whole = is_whole(p) && is_whole(k_p);
+    a.query_rows = p.batch;
+    a.key_rows = k_p.batch;
+    a.queries = p.data == nullptr ? 0 : p.count;
+    a.keys = k_p.data == nullptr ? 0 : k_p.count;
+    if (p.data != nullptr) read_axis(p, n, arena, a.query_whole, a.query);
+    if (k_p.data != nullptr) read_axis(k_p, n, arena, a.key_whole, a.key);
+    a.consecutive = a.whole && a.queries > 0 && a.keys > 0 && counts_up(a);
+    ++n;
+  }
+  return axes;
+}
+
 }  // namespace
 
 double AxisView::delta(Index b, Index i, Index r, Index j) const noexcept {
@@ -49,36 +74,18 @@ double AxisView::delta(Index b, Index i, Index r, Index j) const noexcept {
   return query[q] - key[k];
 }
 
-ReadyCall::ReadyCall(const AttentionArgs& a)
-    : OrderView(a),
+ReadyCall::ReadyCall(const AttentionArgs& a, CallArena& arena)
+    : OrderView(a, arena),
       B(a.q.batch),
       R(a.block_table.empty() ? a.q.batch : a.block_table.shape[0]),
       H(a.q.heads),
       G(a.k.heads),
       D(a.q.dim),
-      V(a.v.dim) {
-  read_axes();
+      V(a.v.dim),
+      axes(read_axes(a, arena)) {
   all_heads = !a.mix_before.empty() || !a.mix_after.empty() ||
               (!a.terms.empty() && std::holds_alternative<ScoreMlpTerm>(a.terms.back()));
   by_order = scans(a);
-}
-
-void ReadyCall::read_axes() {
-  const Positions &p = args.query_positions, &k_p = args.key_positions;
-  if (p.data == nullptr && k_p.data == nullptr) return;
-  axes.resize(static_cast<std::size_t>(std::min(p.axes, k_p.axes)));
-  std::int32_t n = 0;
-  for (AxisView& a : axes) {
-    a.whole = is_whole(p) && is_whole(k_p);
-    a.query_rows = p.batch;
-    a.key_rows = k_p.batch;
-    a.queries = p.data == nullptr ? 0 : p.count;
-    a.keys = k_p.data == nullptr ? 0 : k_p.count;
-    if (p.data != nullptr) read_axis(p, n, a.query_whole, a.query);
-    if (k_p.data != nullptr) read_axis(k_p, n, a.key_whole, a.key);
-    a.consecutive = a.whole && a.queries > 0 && a.keys > 0 && counts_up(a);
-    ++n;
-  }
 }
 
 double ReadyCall::factor(Index b, Index i) const noexcept {

@@ -2,11 +2,8 @@
 // A checked call as every engine needs it: sizes, head groups, orders and positions. No element of
 // q, k or v is read.
 #pragma once
-#include <vector>
-
 #include "attention/call/grouping.h"
 #include "attention/call/order_view.h"
-#include "core/huge_pages.h"
 
 namespace posenc::inline v0::detail {
 
@@ -14,8 +11,8 @@ namespace posenc::inline v0::detail {
 struct AxisView {
   bool whole = false;        // both are integers: distances are taken in 64 bits
   bool consecutive = false;  // whole, and each row of keys counts up by one
-  std::vector<Index> query_whole, key_whole;
-  Numbers query, key;
+  std::span<const Index> query_whole, key_whole;
+  std::span<const double> query, key;
   Index query_rows = 1, key_rows = 1, queries = 0, keys = 0;
 
   std::size_t query_at(Index b, Index i) const noexcept {
@@ -28,11 +25,12 @@ struct AxisView {
 };
 
 struct ReadyCall : OrderView {
-  // The call must have passed check_attention and check_attention_indices.
-  explicit ReadyCall(const AttentionArgs&);
+  // The call must have passed check_attention and check_attention_indices. The arena must outlive the
+  // call and its copies.
+  ReadyCall(const AttentionArgs&, CallArena&);
 
   Index B, R, H, G, D, V;  // R: rows of keys, B unless packed queries read pages
-  std::vector<AxisView> axes;
+  std::span<const AxisView> axes;
   bool all_heads = false;  // a row needs all heads at once
   bool by_order = false;   // something runs over the keys in order
 
@@ -41,9 +39,6 @@ struct ReadyCall : OrderView {
   double factor(Index b, Index i) const noexcept;
   double head_scale(Index b, Index h) const noexcept;
   std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
-
- private:
-  void read_axes();
 };
 
 }  // namespace posenc::v0::detail

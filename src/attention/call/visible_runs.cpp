@@ -50,6 +50,12 @@ OrderRange orders_seen(const ReadyCall& c, Index b, Index h, Wide own) noexcept 
   return s;
 }
 
+bool reads_keys(const ReadyCall& c) noexcept {
+  const Mask& m = c.args.mask;
+  return !c.key_orders.empty() || !m.visible.empty() || !m.bias.empty() ||
+         !m.query_document.empty() || !m.key_visible.empty();
+}
+
 // The masks that are read for each key.
 struct KeyFilter {
   KeyFilter(const ReadyCall& view, Index b, Index h, Index i, const QueryPlace& p) noexcept
@@ -59,10 +65,7 @@ struct KeyFilter {
     if (!m.bias.empty()) bias = pair_row(m.bias, c.H, b, h, i);
     if (!m.query_document.empty()) document = read_index(m.query_document, b, i);
   }
-  bool needed() const noexcept {
-    return ordered || !m.visible.empty() || !m.bias.empty() || !m.query_document.empty() ||
-           !m.key_visible.empty();
-  }
+  bool needed() const noexcept { return reads_keys(c); }
   bool shows(const OrderRange& seen, Index j) const noexcept {
     if (ordered && !seen.holds(c.key_order(place, j))) return false;
     if (!m.query_document.empty() && read_index(m.key_document, place.row, j) != document)
@@ -81,8 +84,7 @@ struct KeyFilter {
   Index document = 0;
 };
 
-void add_run(const KeyFilter& filter, const OrderRange& seen, Run run,
-             std::vector<Run>& runs) noexcept {
+void add_run(const KeyFilter& filter, const OrderRange& seen, Run run, RunList& runs) noexcept {
   if (!filter.needed()) return runs.push_back(run);
   for (Index j = run.begin; j < run.end; ++j) {
     if (!filter.shows(seen, j)) continue;
@@ -126,8 +128,12 @@ VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPl
   return bounds_of(c, orders_seen(c, b, h, p.order), p);
 }
 
+Index most_runs(const ReadyCall& c) noexcept {
+  return reads_keys(c) ? c.Tk / 2 + 2 : 2;
+}
+
 void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p,
-                  std::vector<Run>& runs) noexcept {
+                  RunList& runs) noexcept {
   runs.clear();
   const OrderRange seen = orders_seen(c, b, h, p.order);
   const KeyFilter filter(c, b, h, i, p);
@@ -156,10 +162,10 @@ MaskBlock mask_block(const ReadyCall& c, Index b, Index h, Run queries, Run keys
   return any ? MaskBlock::whole : MaskBlock::hidden;
 }
 
-std::vector<std::uint8_t> tiles_seen(const ReadyCall& c, bool own) {
+std::span<const std::uint8_t> tiles_seen(const ReadyCall& c, bool own, CallArena& arena) {
   const Mask& m = c.args.mask;
   const Index tiles = whole_tiles(c.Tk) / kTile;
-  std::vector<std::uint8_t> seen(static_cast<std::size_t>(c.R * tiles), std::uint8_t{0});
+  const std::span<std::uint8_t> seen = arena.objects<std::uint8_t>(c.R * tiles);
   const bool by_head = !m.head_side.empty() || (!m.chunk_origin.empty() && m.chunk > 0);
   for (Index b = 0; b < c.B; ++b)
     for (Index h = 0; h < (by_head ? c.H : 1); ++h)

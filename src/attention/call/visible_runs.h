@@ -3,7 +3,6 @@
 // the other masks are read for each key inside the bounds.
 #pragma once
 #include <span>
-#include <vector>
 
 #include "attention/call/ready_call.h"
 #include "kernels/attention/args.h"
@@ -19,9 +18,11 @@ struct VisibleBounds {
 };
 VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
 
-// The keys that query i of head h sees, in storage order.
+// The keys that query i of head h sees, in storage order. Runs that a query may have: most_runs.
+using RunList = BoundedList<Run>;
+Index most_runs(const ReadyCall&) noexcept;
 void find_visible(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&,
-                  std::vector<Run>& runs) noexcept;
+                  RunList& runs) noexcept;
 
 // A block of queries x keys: all pairs hidden, all visible, or some of each. The keys are those of
 // each query's own row of keys. A block without pairs is hidden.
@@ -30,6 +31,6 @@ MaskBlock mask_block(const ReadyCall&, Index b, Index h, Run queries, Run keys) 
 
 // Tiles of keys that any query may see, one flag a tile: [R, tiles of a row]. With `own` the keys of
 // the queries' own orders too.
-std::vector<std::uint8_t> tiles_seen(const ReadyCall&, bool own);
+std::span<const std::uint8_t> tiles_seen(const ReadyCall&, bool own, CallArena&);
 
 }  // namespace posenc::v0::detail

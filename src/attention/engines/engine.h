@@ -2,11 +2,9 @@
 // Engines in the order in which they are asked. The first that takes a call runs it; the exact one is
 // the last and takes every call.
 #pragma once
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
+#include "attention/call/ready_call.h"
 #include "attention/lowered/lowered_call.h"
 #include "posenc/attention/attend.h"
 #include "posenc/attention/explain_plan.h"
@@ -17,31 +15,31 @@ namespace posenc::inline v0::detail {
 struct Engine {
   std::string_view name;
   // Why the engine does not run the call; empty: it does.
-  std::string (*why_not)(const AttentionArgs&, const LoweredCall&);
-  // Memory that a forward pass needs beside inputs and outputs.
-  std::size_t (*workspace_bytes)(const AttentionArgs&, const LoweredCall&);
-  void (*forward)(const AttentionArgs&, const LoweredCall&, const AttentionResult&,
+  std::string_view (*why_not)(const ReadyCall&, const LoweredCall&);
+  // Both take all of their memory from the arena before they write a result. With an arena that
+  // counts they return then, with nothing read of q, k and v.
+  void (*forward)(const ReadyCall&, const LoweredCall&, const AttentionResult&, CallArena&,
                   const Executor&);
   // Adds to the gradients. `result` is what forward gave.
-  void (*backward)(const AttentionArgs&, const LoweredCall&, const ConstAttentionResult& result,
-                   const ConstAttentionResult& d_result, const AttentionGradients&,
+  void (*backward)(const ReadyCall&, const LoweredCall&, const ConstAttentionResult& result,
+                   const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
                    const Executor&);
 };
 std::span<const Engine> engines() noexcept;
-
-struct Choice {
-  const Engine* engine = nullptr;
-  std::vector<std::pair<std::string_view, std::string>> refused;  // engines before it, and why
-};
 // The first engine that takes the call. The last one must take every call.
-Choice choose_engine(std::span<const Engine>, const AttentionArgs&, const LoweredCall&);
+const Engine& choose_engine(std::span<const Engine>, const ReadyCall&, const LoweredCall&);
 
 // attend and attend_backward with what a plan prepared.
 void attend_lowered(const AttentionArgs&, const LoweredCall&, const AttentionResult&,
-                    const Executor&);
+                    const Executor&, Workspace);
 void attend_lowered_backward(const AttentionArgs&, const LoweredCall&, const ConstAttentionResult&,
                              const ConstAttentionResult& d_result, const AttentionGradients&,
-                             const Executor&);
+                             const Executor&, Workspace);
+
+// Bytes of a workspace for each. Throws nothing of a call that was checked.
+std::size_t forward_bytes(const AttentionArgs&, const LoweredCall&, const Executor&);
+std::size_t backward_bytes(const AttentionArgs&, const LoweredCall&, const AttentionGradients&,
+                           const Executor&);
 
 // explain_plan with what a plan prepared.
 PlanExplanation explain_lowered(const AttentionArgs&, const LoweredCall&);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/attention/explain_plan.h"
 
+#include "attention/call/check_parts.h"
 #include "attention/engines/engine.h"
 
 namespace posenc::inline v0 {
 
 PlanExplanation detail::explain_lowered(const AttentionArgs& a, const LoweredCall& lowered) {
-  check_attention(a, AttentionGradients{});
+  check_call(a);
   check_attention_indices(a);
-  Choice choice = choose_engine(engines(), a, lowered);
+  CallArena arena;
+  const ReadyCall call(a, arena);
+  const Engine& chosen = choose_engine(engines(), call, lowered);
   PlanExplanation e;
-  e.engine = choice.engine->name;
-  for (auto& [name, why] : choice.refused) e.others.push_back({std::string(name), std::move(why)});
-  e.workspace_bytes = choice.engine->workspace_bytes(a, lowered);
+  e.engine = chosen.name;
+  for (const Engine* other = engines().data(); other != &chosen; ++other)
+    e.others.push_back({std::string(other->name), std::string(other->why_not(call, lowered))});
+  e.workspace_bytes = forward_bytes(a, lowered, default_executor());
   for (const Term& t : a.terms) e.terms.push_back({std::string(term_name(t)), term_class(t)});
   return e;
 }

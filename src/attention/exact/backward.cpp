@@ -47,7 +47,7 @@ double pull_beside_values(const CallView& c, HeadRow& r, RowWork& w, Pull& pull)
 
 // y_h = sum_g mix[h, g] x_g: d x_g = sum_h mix[h, g] d y_h, d mix[h, g] += d y_h . x_g. x is 0 where
 // its head does not see, and what comes to it there is not read.
-void pull_mix(const CallView& c, const Numbers& mix, RowWork& w, double* HeadRow::*x,
+void pull_mix(const CallView& c, std::span<const double> mix, RowWork& w, double* HeadRow::*x,
               double* HeadRow::*d_y, double* HeadRow::*d_x, double* d_mix) noexcept {
   each_head(w, [&](HeadRow& g) {
     each_key(g.runs, [&](Index j) { (g.*d_x)[j] = 0; });
@@ -219,18 +219,19 @@ void check_read_scores(const AttentionArgs& a, const ConstTensorView& d) {
   if (d.empty() && d.count() > 0) refuse(kAttention, "the gradient of the scores must not be null");
 }
 
-void run_backward(const AttentionArgs& a, const LoweredCall& lowered, const GivenGradient& d,
-                  const AttentionGradients& g, const Executor& executor) {
-  const CallView c(a, lowered, true, executor);
-  GradientSums sums(c, g);
+void run_backward(const ReadyCall& call, const LoweredCall& lowered, const GivenGradient& d,
+                  const AttentionGradients& g, CallArena& arena, const Executor& executor) {
+  const CallView c(call, lowered, true, arena, executor);
+  GradientSums sums(c, g, arena);
   const Parts parts(c, g, sums.shared());
   if (parts.count() == 0) return;
   const Index most = most_tasks(c);
-  sums.start(parts.slices, parts.cuts);
-  std::vector<Pull> pulls;
-  for (Index n = 0; n < parts.slices; ++n) pulls.emplace_back(sums, g, n);
-  std::vector<RowWork> works =
-      row_works(c, RowsFor::gradients, task_count(executor, parts.slices, most));
+  sums.start(c, parts.slices, parts.cuts, arena);
+  const std::span<Pull> pulls =
+      arena.made<Pull>(parts.slices, [&](Index n) { return Pull(sums, g, n, arena); });
+  const std::span<RowWork> works =
+      row_works(c, RowsFor::gradients, task_count(executor, parts.slices, most), arena);
+  if (arena.counts()) return;
   each_piece(executor, parts.slices, most, [&](Index slice, Index task) noexcept {
     Pull& pull = pulls[static_cast<std::size_t>(slice)];
     for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
@@ -245,10 +246,10 @@ void run_backward(const AttentionArgs& a, const LoweredCall& lowered, const Give
 }  // namespace
 
 // Rows are computed anew, so that the result is not read.
-void exact_backward(const AttentionArgs& a, const LoweredCall& lowered, const ConstAttentionResult&,
+void exact_backward(const ReadyCall& call, const LoweredCall& lowered, const ConstAttentionResult&,
                     const ConstAttentionResult& d_result, const AttentionGradients& g,
-                    const Executor& executor) {
-  run_backward(a, lowered, {.result = d_result}, g, executor);
+                    CallArena& arena, const Executor& executor) {
+  run_backward(call, lowered, {.result = d_result}, g, arena, executor);
 }
 
 }  // namespace detail
@@ -260,7 +261,8 @@ void attend_scores_backward(const AttentionArgs& a, const ConstTensorView& d_sco
   check_attention_indices(a);
   check_read_scores(a, d_scores);
   check_overlap(d_scores, g);
-  run_backward(a, {}, {.scores = &d_scores}, g, executor);
+  CallArena arena;
+  run_backward(ReadyCall(a, arena), {}, {.scores = &d_scores}, g, arena, executor);
 }
 
 }  // namespace posenc::v0

@@ -6,28 +6,34 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-Numbers mix_of(const ConstTensorView& v) {
-  Numbers x;
-  for (Index h = 0; !v.empty() && h < v.shape[0]; ++h)
-    for (Index g = 0; g < v.shape[1]; ++g) x.push_back(read_number(v, h, g));
+std::span<const double> mix_of(const ConstTensorView& v, CallArena& arena) {
+  if (v.empty()) return {};
+  const std::span<double> x = arena.objects<double>(v.shape[0] * v.shape[1]);
+  std::size_t n = 0;
+  for (Index h = 0; h < v.shape[0]; ++h)
+    for (Index g = 0; g < v.shape[1]; ++g) x[n++] = read_number(v, h, g);
   return x;
 }
 
 }  // namespace
 
-CallView::CallView(const AttentionArgs& a, const LoweredCall& prepared, bool backward,
-                   const Executor& executor)
-    : ReadyCall(a), lowered(prepared) {
-  load_keys(*this, backward, executor);
-  q = load_by_heads(a.q, executor);
-  run_stages(*this, backward, executor);
-  make_key_tiles(*this, backward, executor);
-  for (std::size_t n = 0; n < a.terms.size(); ++n) terms.push_back(view_of(*this, n, backward));
-  for (const ScoreRegion& r : a.regions)
-    regions.push_back(
-        {load_by_heads(r.qk.q, executor), load_by_heads(r.qk.k, executor), r.qk.k.heads});
-  mix_before = mix_of(a.mix_before);
-  mix_after = mix_of(a.mix_after);
+CallView::CallView(const ReadyCall& call, const LoweredCall& prepared, bool backward,
+                   CallArena& arena, const Executor& executor)
+    : ReadyCall(call), lowered(prepared) {
+  load_keys(*this, backward, arena, executor);
+  q = load_by_heads(args.q, arena, executor);
+  run_stages(*this, backward, arena, executor);
+  make_key_tiles(*this, backward, arena, executor);
+  terms = arena.made<TermView>(static_cast<Index>(args.terms.size()), [&](Index n) {
+    return view_of(*this, static_cast<std::size_t>(n), backward, arena);
+  });
+  regions = arena.made<RegionView>(static_cast<Index>(args.regions.size()), [&](Index n) {
+    const ConstQK& qk = args.regions[static_cast<std::size_t>(n)].qk;
+    return RegionView{load_by_heads(qk.q, arena, executor), load_by_heads(qk.k, arena, executor),
+                      qk.k.heads};
+  });
+  mix_before = mix_of(args.mix_before, arena);
+  mix_after = mix_of(args.mix_after, arena);
 }
 
 }  // namespace posenc::v0::detail

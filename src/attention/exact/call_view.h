@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call made ready for the exact engine: everything in double, by heads, prepared.
 #pragma once
-#include <memory>
-#include <vector>
+#include <span>
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
@@ -23,7 +22,7 @@ struct DenseSlabs {
   }
 };
 struct DenseTable : DenseSlabs {
-  Numbers x;
+  std::span<const double> x;
   Index rows = 0, channels = 0;
   bool given() const noexcept { return rows > 0; }
   Index at(Index b, Index h, Index heads) const noexcept {
@@ -33,7 +32,7 @@ struct DenseTable : DenseSlabs {
 
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
 struct DenseFactor : DenseSlabs {
-  DoubleBuffer x, tiles;
+  std::span<const double> x, tiles;
   bool content = false;  // the call's own q or k in place of x
   Index tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
@@ -44,7 +43,7 @@ struct DenseFactor : DenseSlabs {
 };
 
 struct DenseMlp {
-  Numbers in, in_bias, out, out_bias;
+  std::span<const double> in, in_bias, out, out_bias;
   Index units = 0, channels = 0, kernel = 1, out_groups = 1, bias_groups = 1;
   double slope = 0;
   double act(double y) const noexcept { return y < 0 ? slope * y : y; }
@@ -61,37 +60,49 @@ struct TermView {
   const Band* band = nullptr;
   bool adds_band = false;  // the term adds the band's values and nothing else
   std::int32_t band_axis = 0;
-  std::unique_ptr<const Band> own_band;  // where the plan has none that fits
 };
 
 struct RegionView {
-  DoubleBuffer q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
+  std::span<const double> q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
   Index groups = 1;
 };
 
 struct CallView : ReadyCall {
-  // `lowered` must outlive the view's spans.
-  CallView(const AttentionArgs&, const LoweredCall& lowered, bool backward, const Executor&);
+  // `lowered` and the arena must outlive the view. With a counting arena no element is read.
+  CallView(const ReadyCall&, const LoweredCall& lowered, bool backward, CallArena&,
+           const Executor&);
 
   LoweredCall lowered;
 
   const ExactRowKernels& lanes = exact_row_kernels(active_isa());
   // Of q, k and v as prepared. Keys that no query may see are not written.
-  DoubleBuffer q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
-  DoubleBuffer k_tiles, v_tiles;                 // v_tiles: backward
-  std::vector<DoubleBuffer> q_before, k_before;  // of each stage: backward
+  std::span<double> q, k, v;           // [B, H, Tq, D], [R, G, Tk, D], [.., V]
+  std::span<double> k_tiles, v_tiles;  // v_tiles: backward
+  // Of each stage but rotations: backward.
+  std::span<std::span<double>> q_before, k_before;
   // Where `streams`, k, v and their tiles are empty: rows of scores read the sources.
   VectorSource key_source, value_source;
   bool streams = false;
-  std::vector<std::uint8_t> seen;  // [R, tiles]: some query may see a key of the tile
-  std::vector<TermView> terms;
-  std::vector<RegionView> regions;
-  Numbers mix_before, mix_after;  // [H, H]
+  std::span<const std::uint8_t> seen;  // [R, tiles]: some query may see a key of the tile
+  std::span<const TermView> terms;
+  std::span<const RegionView> regions;
+  std::span<const double> mix_before, mix_after;  // [H, H]
 
   bool is_seen(Index r, Index tile) const noexcept {
     return seen[static_cast<std::size_t>(r * (whole_tiles(Tk) / kTile) + tile)] != 0;
   }
-  std::vector<Run> seen_runs(Index r) const;
+  // fn(run) for the keys of the tiles of a row that some query may see.
+  template <class F>
+  void each_seen_run(Index r, const F& fn) const {
+    const Index tiles = whole_tiles(Tk) / kTile, last = key_end(r);
+    for (Index t = 0; t < tiles; ++t) {
+      if (!is_seen(r, t)) continue;
+      const Index first = t;
+      while (t + 1 < tiles && is_seen(r, t + 1)) ++t;
+      if (const Run run{first * kTile, std::min(last, (t + 1) * kTile)}; run.begin < run.end)
+        fn(run);
+    }
+  }
   // Keys of a row that are in memory: pages beyond key_length are not.
   Index key_end(Index r) const noexcept {
     return args.block_table.empty() ? Tk : read_index(args.mask.key_length, r);
@@ -102,10 +113,13 @@ struct CallView : ReadyCall {
 };
 
 // call_load.cpp: dense copies.
-TermView view_of(const CallView&, std::size_t term, bool backward);
+TermView view_of(const CallView&, std::size_t term, bool backward, CallArena&);
 // stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
-void run_stages(CallView&, bool backward, const Executor&);
-void pull_stages(const CallView&, Numbers& d_q, Numbers& d_k, Numbers& d_v,
-                 const AttentionGradients&, const Executor&);
+void run_stages(CallView&, bool backward, CallArena&, const Executor&);
+// Gradients of q, k and v as prepared. array_sums: for the largest array of a stage.
+struct StagePull {
+  std::span<double> q, k, v, array_sums;
+};
+void pull_stages(const CallView&, const StagePull&, const AttentionGradients&, const Executor&);
 
 }  // namespace posenc::v0::detail

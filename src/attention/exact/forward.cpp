@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call forward: rows are independent of each other.
-#include <limits>
-
 #include "attention/call/check_parts.h"
 #include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
-#include "attention/exact/load_keys.h"
 #include "attention/exact/row_blocks.h"
 #include "core/element.h"
 #include "core/extent.h"
@@ -28,11 +25,8 @@ void fill_rows(const CallView& c, Index first, Index count, RowWork& w) noexcept
   });
 }
 
-std::vector<RowWork> row_works(const CallView& c, RowsFor what, Index count) {
-  std::vector<RowWork> works;
-  works.reserve(static_cast<std::size_t>(count));
-  for (Index n = 0; n < count; ++n) works.emplace_back(c, what);
-  return works;
+std::span<RowWork> row_works(const CallView& c, RowsFor what, Index count, CallArena& arena) {
+  return arena.made<RowWork>(count, [&](Index) { return RowWork(c, what, arena); });
 }
 
 Index most_tasks(const CallView& c) noexcept {
@@ -74,20 +68,12 @@ void write_rows(const CallView& c, RowWork& w, const AttentionResult& result) no
   });
 }
 
-void exact_forward(const AttentionArgs& a, const LoweredCall& lowered,
-                   const AttentionResult& result, const Executor& executor) {
-  const CallView c(a, lowered, false, executor);
-  each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept { write_rows(c, w, result); });
-}
-
-// Copies of q, k and v in double, and the rows of scores of one thread.
-std::size_t exact_workspace_bytes(const AttentionArgs& a, const LoweredCall&) {
-  const CallCopies copies = call_copies(a, false);
-  const std::size_t rows = row_bytes(ReadyCall(a), copies.streams, RowsFor::output);
-  std::size_t bytes = 0;
-  if (__builtin_add_overflow(static_cast<std::size_t>(copies.bytes), rows, &bytes))
-    bytes = std::numeric_limits<std::size_t>::max();
-  return bytes;
+void exact_forward(const ReadyCall& call, const LoweredCall& lowered, const AttentionResult& result,
+                   CallArena& arena, const Executor& executor) {
+  const CallView c(call, lowered, false, arena, executor);
+  const RowTasks tasks = row_tasks(c, RowsFor::output, arena, executor);
+  if (arena.counts()) return;
+  each_row_of(c, tasks, executor, [&](RowWork& w) noexcept { write_rows(c, w, result); });
 }
 
 }  // namespace detail

@@ -13,11 +13,11 @@ namespace posenc::inline v0::detail {
 void fill_rows(const CallView&, Index first, Index count, RowWork&) noexcept;
 // Outputs of the rows in use, to the caller's.
 void write_rows(const CallView&, RowWork&, const AttentionResult&) noexcept;
-std::vector<RowWork> row_works(const CallView&, RowsFor, Index count);
+std::span<RowWork> row_works(const CallView&, RowsFor, Index count, CallArena&);
 Index most_tasks(const CallView&) noexcept;
 
-// Throws Cancelled when the executor ended it. piece(n, task) for n of [0, count), by whichever task is free: later rows of a causal mask are
-// longer. A piece must not depend on who does it.
+// Throws Cancelled when the executor ended it. piece(n, task) for n of [0, count), by whichever task
+// is free: later rows of a causal mask are longer. A piece must not depend on who does it.
 template <class F>
 void each_piece(const Executor& executor, Index count, Index most, const F& piece) {
   std::atomic<Index> next{0};
@@ -36,17 +36,28 @@ inline Index rows_of_piece(const CallView& c, Index tasks) noexcept {
   return block_count(std::clamp(share, together, 8 * at_once), together) * together;
 }
 
-// done(work) with every row filled, on any thread.
-template <class F>
-void each_row_of(const CallView& c, const Executor& executor, RowsFor what, const F& done) {
-  const Index rows = row_count(c), most = most_tasks(c), at_once = rows_at_once(c);
+// The rows of a call in pieces of `each`, and the memory of each task.
+struct RowTasks {
+  Index each, count, most;
+  std::span<RowWork> works;
+};
+inline RowTasks row_tasks(const CallView& c, RowsFor what, CallArena& arena,
+                          const Executor& executor) {
+  const Index rows = row_count(c), most = most_tasks(c);
   const Index each = rows_of_piece(c, task_count(executor, rows, most));
   const Index count = block_count(rows, each);
-  std::vector<RowWork> works = row_works(c, what, task_count(executor, count, most));
-  each_piece(executor, count, most, [&](Index n, Index task) noexcept {
-    RowWork& w = works[static_cast<std::size_t>(task)];
-    const Index end = std::min(rows, (n + 1) * each);
-    for (Index first = n * each; first < end && !is_cancelled(executor); first += at_once) {
+  return {each, count, most, row_works(c, what, task_count(executor, count, most), arena)};
+}
+
+// done(work) with every row filled, on any thread.
+template <class F>
+void each_row_of(const CallView& c, const RowTasks& tasks, const Executor& executor,
+                 const F& done) {
+  const Index rows = row_count(c), at_once = rows_at_once(c);
+  each_piece(executor, tasks.count, tasks.most, [&](Index n, Index task) noexcept {
+    RowWork& w = tasks.works[static_cast<std::size_t>(task)];
+    const Index end = std::min(rows, (n + 1) * tasks.each);
+    for (Index first = n * tasks.each; first < end && !is_cancelled(executor); first += at_once) {
       fill_rows(c, first, std::min(at_once, end - first), w);
       done(w);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/exact/gradient_sums.h"
 
+#include <algorithm>
+
 #include "core/element.h"
 
 namespace posenc::inline v0::detail {
@@ -20,8 +22,9 @@ void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
 }
 
 // d t_r = scale times the sums of the diagonals that read row r.
-Numbers rows_of_band(const TermView& v, const Numbers& band) {
-  Numbers rows(band.empty() ? 0 : v.table.x.size());
+std::span<const double> add_band(const TermView& v, std::span<const double> band,
+                                 std::span<double> rows) noexcept {
+  std::fill(rows.begin(), rows.end(), 0.0);
   for (std::size_t n = 0; n < band.size(); ++n) {
     const auto size = static_cast<std::size_t>(v.band->size());
     const Index row = v.band->rows[n % size], slab = static_cast<Index>(n / size);
@@ -31,7 +34,8 @@ Numbers rows_of_band(const TermView& v, const Numbers& band) {
 }
 
 void add_term_sums(TermSums& s, const TermView& v, const TermGradient& g) {
-  add_to(g.table, s.band.size() > 0 ? rows_of_band(v, s.band.total()) : s.table.total());
+  add_to(g.table,
+         s.band.size() > 0 ? add_band(v, s.band.total(), s.rows_of_band) : s.table.total());
   add_to(g.query, s.query.total());
   add_to(g.key, s.key.total());
   add_to(g.mlp.in, s.in.total());
@@ -42,7 +46,7 @@ void add_term_sums(TermSums& s, const TermView& v, const TermGradient& g) {
 
 }  // namespace
 
-void add_to(const TensorView& v, const Numbers& dense) {
+void add_to(const TensorView& v, std::span<const double> dense) {
   if (v.empty() || dense.empty()) return;
   std::array<Index, 4> n{1, 1, 1, 1}, step{};
   for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a)
@@ -55,7 +59,7 @@ void add_to(const TensorView& v, const Numbers& dense) {
           add_element(v.data, v.dtype, a * step[0] + b * step[1] + c * step[2] + d * step[3], *x++);
 }
 
-void add_to(const Heads& h, const Numbers& dense) {
+void add_to(const Heads& h, std::span<const double> dense) {
   if (h.data == nullptr || dense.empty()) return;
   const double* x = dense.data();
   for (Index b = 0; b < h.batch; ++b)
@@ -73,28 +77,48 @@ void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {
 namespace {
 
 // Arrays of `size` one behind the other: all added to the first, in their order.
-void add_up(Numbers& x, std::size_t size) {
+std::span<double> add_up(std::span<double> x, Index count) noexcept {
+  const auto size = static_cast<std::size_t>(count);
   for (std::size_t from = size; from < x.size(); from += size)
     for (std::size_t n = 0; n < size; ++n) x[n] += x[from + n];
-  x.resize(size);
+  return x.first(std::min(size, x.size()));
+}
+
+std::span<double> zeros(Index n, CallArena& arena) {
+  const std::span<double> x = arena.array<double>(n);
+  if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0);
+  return x;
+}
+
+// Of the largest array of a stage.
+Index largest_array(const AttentionGradients& g) noexcept {
+  Index most = 0;
+  for (const StageGradient& s : g.prepare)
+    for (const TensorView* v : {&s.q, &s.k})
+      if (!v->empty()) most = std::max(most, v->count());
+  return most;
 }
 
 }  // namespace
 
-Numbers SharedSum::total() {
-  add_up(x_, static_cast<std::size_t>(size_));
-  return std::move(x_);
+void SharedSum::start(Index slices, CallArena& arena) {
+  x_ = zeros(size_ * slices, arena);
 }
 
-GradientSums::GradientSums(const CallView& c, const AttentionGradients& g)
-    : q(c.args.prepare.empty() ? 0 : c.q.size()),
-      region_k(c.regions.size()),
-      terms(c.terms.size()),
+std::span<const double> SharedSum::total() noexcept {
+  return add_up(x_, size_);
+}
+
+GradientSums::GradientSums(const CallView& c, const AttentionGradients& g, CallArena& arena)
+    : region_q(arena.objects<std::span<double>>(static_cast<Index>(c.regions.size()))),
+      region_k(arena.objects<SharedSum>(static_cast<Index>(c.regions.size()))),
+      terms(arena.objects<TermSums>(static_cast<Index>(c.terms.size()))),
       k_size_(c.R * c.G * c.Tk * c.D),
       v_size_(c.R * c.G * c.Tk * c.V) {
+  if (!c.args.prepare.empty()) q = zeros(static_cast<Index>(c.q.size()), arena);
   for (std::size_t n = 0; n < c.regions.size(); ++n) {
     const bool wanted_k = !g.regions.empty() && g.regions[n].k.data != nullptr;
-    region_q.emplace_back(c.regions[n].q.size());
+    region_q[n] = zeros(static_cast<Index>(c.regions[n].q.size()), arena);
     region_k[n].want(wanted_k, static_cast<Index>(c.regions[n].k.size()));
   }
   for (std::size_t n = 0; !g.terms.empty() && n < c.terms.size(); ++n)
@@ -107,6 +131,7 @@ GradientSums::GradientSums(const CallView& c, const AttentionGradients& g)
   want(sink, g.sink);
   want(mix_before, g.mix_before);
   want(mix_after, g.mix_after);
+  array_sums_ = arena.array<double>(largest_array(g));
 }
 
 template <class F>
@@ -125,10 +150,13 @@ Index GradientSums::shared() noexcept {
   return sum;
 }
 
-void GradientSums::start(Index slices, Index cuts) {
-  each_shared([&](SharedSum& s) { s.start(slices); });
-  k.assign(static_cast<std::size_t>(k_size_ * cuts), 0.0);
-  v.assign(static_cast<std::size_t>(v_size_ * cuts), 0.0);
+void GradientSums::start(const CallView& c, Index slices, Index cuts, CallArena& arena) {
+  each_shared([&](SharedSum& s) { s.start(slices, arena); });
+  for (std::size_t n = 0; n < terms.size(); ++n)
+    if (terms[n].band.size() > 0)
+      terms[n].rows_of_band = arena.array<double>(static_cast<Index>(c.terms[n].table.x.size()));
+  k = zeros(k_size_ * cuts, arena);
+  v = zeros(v_size_ * cuts, arena);
 }
 
 void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
@@ -144,13 +172,13 @@ void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
   add_to(g.sink, sink.total());
   add_to(g.mix_before, mix_before.total());
   add_to(g.mix_after, mix_after.total());
-  add_up(k, static_cast<std::size_t>(k_size_));
-  add_up(v, static_cast<std::size_t>(v_size_));
-  pull_stages(c, q, k, v, g, executor);
+  pull_stages(c, {q, add_up(k, k_size_), add_up(v, v_size_), array_sums_}, g, executor);
 }
 
-Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice)
+Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice, CallArena& arena)
     : sums(s),
+      terms(arena.objects<TermPull>(static_cast<Index>(s.terms.size()))),
+      region_k(arena.objects<double*>(static_cast<Index>(s.region_k.size()))),
       head_scale(s.head_scale.slice(slice)),
       query_factor(s.query_factor.slice(slice)),
       sink(s.sink.slice(slice)),
@@ -158,8 +186,8 @@ Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice)
       mix_after(s.mix_after.slice(slice)),
       bias(g.bias) {
   if (s.q.empty()) q = g.q;
-  for (TermSums& t : s.terms) terms.push_back(t.slice(slice));
-  for (SharedSum& k_sum : s.region_k) region_k.push_back(k_sum.slice(slice));
+  for (std::size_t n = 0; n < terms.size(); ++n) terms[n] = s.terms[n].slice(slice);
+  for (std::size_t n = 0; n < region_k.size(); ++n) region_k[n] = s.region_k[n].slice(slice);
 }
 
 }  // namespace posenc::v0::detail

@@ -11,11 +11,11 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-std::size_t keys_size(const CallView& c, Index channels) {
-  return static_cast<std::size_t>(c.R * c.G * c.Tk * channels);
+Index keys_size(const CallView& c, Index channels) {
+  return c.R * c.G * c.Tk * channels;
 }
-std::size_t keys_tiles_size(const CallView& c, Index channels) {
-  return static_cast<std::size_t>(c.R * c.G * tiles_size(c.Tk, channels));
+Index keys_tiles_size(const CallView& c, Index channels) {
+  return c.R * c.G * tiles_size(c.Tk, channels);
 }
 
 bool reads_key_rows(const AttentionArgs& a, bool backward) {
@@ -44,31 +44,21 @@ CallCopies call_copies(const AttentionArgs& a, bool backward) {
   return copies;
 }
 
-std::vector<Run> CallView::seen_runs(Index r) const {
-  std::vector<Run> runs;
-  const Index tiles = whole_tiles(Tk) / kTile, last = key_end(r);
-  for (Index t = 0; t < tiles; ++t) {
-    if (!is_seen(r, t)) continue;
-    const Index first = t;
-    while (t + 1 < tiles && is_seen(r, t + 1)) ++t;
-    if (const Run run{first * kTile, std::min(last, (t + 1) * kTile)}; run.begin < run.end)
-      runs.push_back(run);
-  }
-  return runs;
-}
-
-void load_keys(CallView& c, bool backward, const Executor& executor) {
+void load_keys(CallView& c, bool backward, CallArena& arena, const Executor& executor) {
   const AttentionArgs& a = c.args;
   c.key_source = VectorSource(a.k, a.block_table);
   c.value_source = VectorSource(a.v, a.block_table);
   const CallCopies copies = call_copies(a, backward);
   const bool rows = copies.key_rows, own = a.normalisation == Normalisation::stick_breaking_own;
-  check_memory("attention", "q, k and v in double", static_cast<std::size_t>(copies.bytes));
+  if (!arena.counts())
+    check_memory("attention", "q, k and v in double", static_cast<std::size_t>(copies.bytes));
   c.streams = copies.streams;
   if (c.streams) return;
-  c.seen = tiles_seen(c, own);
-  c.v.resize(keys_size(c, c.V));
-  (rows ? c.k : c.k_tiles).resize(rows ? keys_size(c, c.D) : keys_tiles_size(c, c.D));
+  c.seen = tiles_seen(c, own, arena);
+  c.v = arena.array<double>(keys_size(c, c.V));
+  (rows ? c.k : c.k_tiles) =
+      arena.array<double>(rows ? keys_size(c, c.D) : keys_tiles_size(c, c.D));
+  if (arena.counts()) return;
   each_seen_keys(c, c.D + c.V, executor, [&](Index r, Index g, Run some) noexcept {
     const Index slab = r * c.G + g, first = slab * c.Tk + some.begin;
     c.value_source.load_rows(r, g, some, c.v.data() + first * c.V);
@@ -80,9 +70,10 @@ void load_keys(CallView& c, bool backward, const Executor& executor) {
   });
 }
 
-void make_key_tiles(CallView& c, bool backward, const Executor& executor) {
-  const auto make = [&](const DoubleBuffer& rows, DoubleBuffer& tiles, Index channels) {
-    tiles.resize(keys_tiles_size(c, channels));
+void make_key_tiles(CallView& c, bool backward, CallArena& arena, const Executor& executor) {
+  const auto make = [&](std::span<const double> rows, Index channels) {
+    const std::span<double> tiles = arena.array<double>(keys_tiles_size(c, channels));
+    if (arena.counts()) return tiles;
     const VectorSource source(ConstHeads{rows.data(), c.R, c.Tk, c.G, channels,
                                          c.G * c.Tk * channels, channels, c.Tk * channels, 1,
                                          DType::f64});
@@ -91,9 +82,10 @@ void make_key_tiles(CallView& c, bool backward, const Executor& executor) {
           r, g, some,
           tiles.data() + (r * c.G + g) * tiles_size(c.Tk, channels) + some.begin * channels);
     });
+    return tiles;
   };
-  if (c.k.size() > 0 && c.k_tiles.empty()) make(c.k, c.k_tiles, c.D);
-  if (backward) make(c.v, c.v_tiles, c.V);
+  if (!c.k.empty() && c.k_tiles.empty()) c.k_tiles = make(c.k, c.D);
+  if (backward) c.v_tiles = make(c.v, c.V);
 }
 
 }  // namespace posenc::v0::detail

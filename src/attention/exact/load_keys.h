@@ -16,9 +16,9 @@ struct CallCopies {
 CallCopies call_copies(const AttentionArgs&, bool backward);
 
 // Reads keys and values: all that some query may see, each once.
-void load_keys(CallView&, bool backward, const Executor&);
+void load_keys(CallView&, bool backward, CallArena&, const Executor&);
 // The tiles of k, and backward of v, from the rows: after the stages.
-void make_key_tiles(CallView&, bool backward, const Executor&);
+void make_key_tiles(CallView&, bool backward, CallArena&, const Executor&);
 
 // fn(row, group, tokens) in parallel for all keys of the tiles that some query may see.
 template <class F>

@@ -64,9 +64,9 @@ void put_result_row(const AttentionResult& to, Index b, Index h, Index i, const 
     put_element(l.data, l.dtype, b * l.stride[0] + h * l.stride[1] + i * l.stride[2], log_sum_exp);
 }
 
-DoubleBuffer load_by_heads(const ConstHeads& h, const Executor& executor) {
-  DoubleBuffer x(static_cast<std::size_t>(h.batch * h.heads * h.tokens * h.dim));
-  if (x.empty()) return x;
+std::span<double> load_by_heads(const ConstHeads& h, CallArena& arena, const Executor& executor) {
+  const std::span<double> x = arena.array<double>(h.batch * h.heads * h.tokens * h.dim);
+  if (x.empty() || arena.counts()) return x;
   const VectorSource source(h);
   constexpr Index kSome = 64;
   const Index blocks = block_count(h.tokens, kSome);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of the caller's tensors, of any strides and float type, as dense doubles.
 #pragma once
-#include "core/huge_pages.h"
+#include "attention/call/call_arena.h"
 #include "kernels/attention/widen.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
@@ -40,6 +40,6 @@ void put_result_row(const AttentionResult&, Index b, Index h, Index i, const dou
                     double log_sum_exp) noexcept;
 
 // [batch, heads, tokens, dim].
-DoubleBuffer load_by_heads(const ConstHeads&, const Executor&);
+std::span<double> load_by_heads(const ConstHeads&, CallArena&, const Executor&);
 
 }  // namespace posenc::v0::detail

@@ -25,11 +25,10 @@ namespace {
 
 constexpr const char* kPath = "path";
 using PathNumbers = std::vector<double>;
-using detail::DoubleBuffer;
 
 // [batch, heads, tokens, dim] in double.
 struct PathArray {
-  DoubleBuffer x;
+  std::span<double> x;
   Index heads = 0, tokens = 0, dim = 0;
   bool given() const noexcept { return heads > 0; }
   // Of what serves head h of `of`.
@@ -38,9 +37,9 @@ struct PathArray {
   }
 };
 
-PathArray path_array(const ConstHeads& h, const Executor& executor) {
+PathArray path_array(const ConstHeads& h, detail::CallArena& arena, const Executor& executor) {
   if (h.data == nullptr) return {};
-  return {detail::load_by_heads(h, executor), h.heads, h.tokens, h.dim};
+  return {detail::load_by_heads(h, arena, executor), h.heads, h.tokens, h.dim};
 }
 
 void check_path_array(const ConstHeads& h, const char* name, const PathArgs& a, Index tokens,
@@ -88,7 +87,7 @@ void check_path(const PathArgs& a) {
 }
 
 struct PathCall {
-  PathCall(const PathArgs& a, const Executor& executor)
+  PathCall(const PathArgs& a, detail::CallArena& arena, const Executor& executor)
       : args(a),
         B(a.q.batch),
         H(a.q.heads),
@@ -98,12 +97,12 @@ struct PathCall {
         V(a.v.dim),
         scale(a.scale ? *a.scale : 1 / std::sqrt(static_cast<double>(a.q.dim))),
         gate_scale(a.gates_scaled ? scale : 1),
-        q(path_array(a.q, executor)),
-        k(path_array(a.k, executor)),
-        v(path_array(a.v, executor)),
-        w(path_array(a.w, executor)),
-        beta(path_array(a.beta, executor)),
-        sums(path_array(a.log_gate, executor)) {
+        q(path_array(a.q, arena, executor)),
+        k(path_array(a.k, arena, executor)),
+        v(path_array(a.v, arena, executor)),
+        w(path_array(a.w, arena, executor)),
+        beta(path_array(a.beta, arena, executor)),
+        sums(path_array(a.log_gate, arena, executor)) {
     for (std::size_t i = 1; sums.given() && i < sums.x.size(); ++i)
       if (i % static_cast<std::size_t>(Tk) != 0) sums.x[i] += sums.x[i - 1];
   }
@@ -312,7 +311,8 @@ void attend_path(const PathArgs& a, const AttentionResult& result, const Executo
   check_path(a);
   check_path_result(a, result, "out");
   check_path_overlap(a, result);
-  const PathCall c(a, executor);
+  detail::CallArena arena;
+  const PathCall c(a, arena, executor);
   const Index count = c.B * c.H * c.Tq, most = path_work(c);
   std::vector<PathRow> rows(static_cast<std::size_t>(detail::task_count(executor, count, most)),
                             PathRow(c, false));
@@ -342,7 +342,8 @@ void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_resul
   check_path_gradient(to.beta, a.beta, "beta");
   check_path_gradient(to.log_gate, a.log_gate, "log_gate");
   check_path_overlap(a, d_result, to);
-  const PathCall c(a, executor);
+  detail::CallArena arena;
+  const PathCall c(a, arena, executor);
   PathSums g(c);
   const Index count = c.B * g.cuts, most = path_work(c), each = c.H / g.cuts;
   const auto tasks = static_cast<std::size_t>(detail::task_count(executor, count, most));

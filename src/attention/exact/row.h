@@ -9,11 +9,11 @@ namespace posenc::inline v0::detail {
 struct HeadRow {
   Index b = 0, h = 0, i = 0;
   QueryPlace place{};
-  std::vector<Run> runs;             // of visible keys
-  std::vector<Run> content_runs;     // of those that no region holds
-  std::vector<Index> ordered;        // visible keys in key order, where something needs them
-  std::vector<std::int32_t> region;  // by key, where there are regions
-  double factor = 1, scale = 1;      // g_i; the scale of the call times a_h
+  RunList runs;                    // of visible keys
+  RunList content_runs;            // of those that no region holds
+  BoundedList<Index> ordered;      // visible keys in key order, where something needs them
+  std::span<std::int32_t> region;  // by key, where there are regions
+  double factor = 1, scale = 1;    // g_i; the scale of the call times a_h
   double log_sum_exp = 0, remainder = 0, d_remainder = 0;
 
   double *query = nullptr, *d_query = nullptr;  // g_i q_i and its gradient, [D]
@@ -39,27 +39,22 @@ struct QueryBias {
 
 enum class RowsFor : std::uint8_t { output, scores, gradients };
 
-// All that a thread needs for its rows; made before it starts.
+// All that a thread needs for its rows.
 struct RowWork {
-  RowWork(const CallView&, RowsFor);
-  RowWork(const RowWork&) = delete;
-  RowWork(RowWork&&) = default;
+  RowWork(const CallView&, RowsFor, CallArena&);
 
-  std::vector<HeadRow> heads;  // a block of rows, or all heads of one
-  Index count = 0;             // of them in use
-  std::vector<Run> read_runs;  // keys that any head of the row sees
-  std::vector<std::int32_t> rows;
-  std::vector<double> levels;  // [2 Tk]
-  std::vector<double> gate, gate_slope, gate_sum;
-  std::vector<double> gate_level, d_gate_level;  // by row of a table that is read with a spread
-  std::vector<double> hidden, d_hidden;          // [units, Tk] of score_mlp
-  std::vector<std::uint8_t> flags;
+  std::span<HeadRow> heads;  // a block of rows, or all heads of one
+  Index count = 0;           // of them in use
+  RunList read_runs;         // keys that any head of the row sees
+  std::span<std::int32_t> rows;
+  std::span<double> levels;  // [2 Tk]
+  std::span<double> gate, gate_slope, gate_sum;
+  std::span<double> gate_level, d_gate_level;  // by row of a table that is read with a spread
+  std::span<double> hidden, d_hidden;          // [units, Tk] of score_mlp
+  std::span<std::uint8_t> flags;
   QueryBias<const double> bias{};  // added to scores as mask.bias is
   // Keys or values of a few tokens, where the call streams them.
-  DoubleBuffer streamed;
-
- private:
-  DoubleBuffer memory_;
+  std::span<double> streamed;
 };
 
 // Runs fn(row) for each row in use.
@@ -83,8 +78,6 @@ inline Index rows_at_once(const ReadyCall& c, bool streams) {
 inline Index rows_at_once(const CallView& c) {
   return rows_at_once(c, c.streams);
 }
-// Arrays of the rows that one thread has at once.
-std::size_t row_bytes(const ReadyCall&, bool streams, RowsFor);
 // Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.
 void fill_scores(const CallView&, Index first, Index count, RowWork&) noexcept;
 // p, log_sum_exp and remainder out of scores; the gradient of scores out of d_p: weights.cpp.
@@ -105,7 +98,7 @@ Index band_at(const CallView&, const TermView&, const HeadRow&) noexcept;
 const double* band_values(const CallView&, const TermView&, const HeadRow&) noexcept;
 // The row of the table of each visible key, by key; negative: void. Null: row 0 for all.
 const std::int32_t* pick_rows(const CallView&, const TermView&, const HeadRow&, Runs,
-                              std::vector<std::int32_t>& memory) noexcept;
+                              std::span<std::int32_t> memory) noexcept;
 
 // The factors of a term for a row, null where absent. Keys: at data + j step.
 struct KeySide {

@@ -86,7 +86,7 @@ struct TileDots {
     lanes.dots(y, x, rows, tiles, channels, run);
   }
 };
-inline TileDots dots_of_tiles(const CallView& c, const DoubleBuffer& tiles, Index slab,
+inline TileDots dots_of_tiles(const CallView& c, std::span<const double> tiles, Index slab,
                               Index channels) {
   return {c.lanes, tiles.data() + slab * tiles_size(c.Tk, channels), channels};
 }

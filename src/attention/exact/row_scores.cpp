@@ -26,7 +26,7 @@ void split_regions(const CallView& c, HeadRow& r) noexcept {
     }
 }
 
-void order_keys(const CallView& c, HeadRow& r, std::vector<std::uint8_t>& flags) noexcept {
+void order_keys(const CallView& c, HeadRow& r, std::span<std::uint8_t> flags) noexcept {
   r.ordered.clear();
   if (c.keys_by_order.empty()) return each_key(r.runs, [&](Index j) { r.ordered.push_back(j); });
   std::fill(flags.begin(), flags.end(), std::uint8_t{0});
@@ -174,48 +174,57 @@ std::size_t bytes_of_row(const ReadyCall& c, RowsFor what) {
   constexpr std::size_t kPage = 4096, kBeside = 576;
   return (one.bytes() + kPage - 1) / kPage * kPage + kBeside;
 }
-std::size_t rows_of_work(const ReadyCall& c, bool streams) {
-  return static_cast<std::size_t>(
-      c.all_heads ? c.H : std::min(rows_at_once(c, streams), std::max<Index>(1, row_count(c))));
+Index rows_of_work(const CallView& c) {
+  return c.all_heads ? c.H : std::min(rows_at_once(c), std::max<Index>(1, row_count(c)));
+}
+
+void take_rows(const CallView& c, RowsFor what, std::span<HeadRow> rows, CallArena& arena) {
+  const std::size_t each = bytes_of_row(c, what), bytes = rows.size() * each;
+  if (!arena.counts()) check_memory("attention", "rows of scores in double", bytes);
+  const std::span<double> memory = arena.array<double>(static_cast<Index>(bytes / sizeof(double)));
+  for (HeadRow& r : rows) {
+    const std::size_t at = static_cast<std::size_t>(&r - rows.data()) * each;
+    Arena own;  // without memory where the call's arena counts
+    if (!arena.counts()) own = Arena(std::as_writable_bytes(memory).subspan(at, each));
+    take_arrays(c, what, r, own);
+    r.runs = RunList(arena.array<Run>(most_runs(c)));
+    if (!c.regions.empty()) {
+      r.content_runs = RunList(arena.array<Run>(c.Tk + 1));
+      r.region = arena.array<std::int32_t>(c.Tk);
+    }
+    if (c.by_order) r.ordered = BoundedList<Index>(arena.array<Index>(c.Tk));
+  }
+}
+
+void take_gates(const CallView& c, CallArena& arena, RowWork& w) {
+  Index rows = 0;
+  bool any = false;
+  for (const TermView& t : c.terms) {
+    const auto* gates = std::get_if<GatesTerm>(t.term);
+    any = any || gates != nullptr;
+    if (gates != nullptr && gates->spread != 0) rows = std::max(rows, t.table.rows);
+  }
+  if (!any) return;
+  for (std::span<double>* x : {&w.gate, &w.gate_slope, &w.gate_sum}) *x = arena.array<double>(c.Tk);
+  for (std::span<double>* x : {&w.gate_level, &w.d_gate_level}) *x = arena.array<double>(rows);
 }
 
 }  // namespace
 
-std::size_t row_bytes(const ReadyCall& c, bool streams, RowsFor what) {
-  return rows_of_work(c, streams) * bytes_of_row(c, what);
-}
-
-RowWork::RowWork(const CallView& c, RowsFor what) {
-  const auto n = static_cast<std::size_t>(c.Tk);
-  heads.resize(rows_of_work(c, c.streams));
-  const std::size_t each = bytes_of_row(c, what);
-  check_memory("attention", "rows of scores in double", heads.size() * each);
-  memory_.resize(heads.size() * each / sizeof(double));
-  for (HeadRow& r : heads) {
-    Arena arena(std::as_writable_bytes(std::span(memory_))
-                    .subspan(static_cast<std::size_t>(&r - heads.data()) * each, each));
-    take_arrays(c, what, r, arena);
-    r.runs.reserve(n / 2 + 2);
-    if (!c.regions.empty()) r.content_runs.reserve(n + 1), r.region.resize(n);
-    if (c.by_order) r.ordered.reserve(n);
-  }
-  read_runs.reserve(n / 2 + 2);
+RowWork::RowWork(const CallView& c, RowsFor what, CallArena& arena)
+    : heads(arena.objects<HeadRow>(rows_of_work(c))) {
+  take_rows(c, what, heads, arena);
+  if (!c.mix_after.empty()) read_runs = RunList(arena.array<Run>(c.Tk / 2 + 2));
   if (c.streams)
-    streamed.resize(
-        static_cast<std::size_t>(std::max(streamed_keys(c.D) * c.D, streamed_keys(c.V) * c.V)));
-  flags.resize(n);
-  if (!c.terms.empty()) rows.resize(n), levels.resize(2 * n + 1);
-  for (const TermView& t : c.terms) {
-    if (const auto* gates = std::get_if<GatesTerm>(t.term)) {
-      for (std::vector<double>* x : {&gate, &gate_slope, &gate_sum}) x->resize(n);
-      for (std::vector<double>* x : {&gate_level, &d_gate_level})
-        if (gates->spread != 0)
-          x->resize(std::max(x->size(), static_cast<std::size_t>(t.table.rows)));
-    }
-    if (!std::holds_alternative<ScoreMlpTerm>(*t.term)) continue;
-    hidden.resize(n * static_cast<std::size_t>(t.mlp.units));
-    d_hidden.resize(hidden.size());
-  }
+    streamed = arena.array<double>(std::max(streamed_keys(c.D) * c.D, streamed_keys(c.V) * c.V));
+  flags = arena.array<std::uint8_t>(c.Tk);
+  if (!c.terms.empty())
+    rows = arena.array<std::int32_t>(c.Tk), levels = arena.array<double>(2 * c.Tk + 1);
+  take_gates(c, arena, *this);
+  if (!has_score_mlp(c)) return;
+  const Index units = c.terms.back().mlp.units;
+  hidden = arena.array<double>(c.Tk * units);
+  d_hidden = arena.array<double>(what == RowsFor::gradients ? c.Tk * units : 0);
 }
 
 double soft_cap(const AttentionArgs& a, double x) noexcept {

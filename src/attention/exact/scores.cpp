@@ -79,9 +79,10 @@ void put_scores(const CallView& c, HeadRow& r, RowWork& w, const AttentionScores
 
 void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Executor& executor) {
   using namespace detail;
-  check_attention(a, AttentionGradients{});
+  check_call(a);
   check_attention_indices(a);
-  const CallView c(a, {}, false, executor);
+  CallArena arena;
+  const CallView c(ReadyCall(a, arena), {}, false, arena, executor);
   std::vector<Operand> written;
   const auto check = [&](const TensorView& v, const char* name) {
     check_pairs_view(c, v, name);
@@ -95,9 +96,9 @@ void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Execu
   check(s.position_key, "position_key");
   check(s.position_position, "position_position");
   check_overlap(a, written);
-  each_row_of(c, executor, RowsFor::scores, [&](RowWork& w) noexcept {
-    each_head(w, [&](HeadRow& r) { put_scores(c, r, w, s); });
-  });
+  each_row_of(
+      c, row_tasks(c, RowsFor::scores, arena, executor), executor,
+      [&](RowWork& w) noexcept { each_head(w, [&](HeadRow& r) { put_scores(c, r, w, s); }); });
 }
 
 }  // namespace posenc::v0

@@ -59,11 +59,11 @@ class SelectiveCall {
  public:
   SelectiveCall(const AttentionArgs& a, const SelectiveOptions& o, bool backward,
                 const Executor& executor)
-      : c_(a, {}, backward, executor),
+      : c_(ReadyCall(a, arena_), {}, backward, arena_, executor),
         options_(o),
         executor_(executor),
         works_(row_works(c_, backward ? RowsFor::gradients : RowsFor::output,
-                         task_count(executor, pieces(c_.H), most_tasks(c_)))),
+                         task_count(executor, pieces(c_.H), most_tasks(c_)), arena_)),
         masked_(pair_count(1), 0.0),
         scores_(pair_count(kSelectiveRows)),
         bias_(scores_.size()) {}
@@ -130,10 +130,11 @@ class SelectiveCall {
   void fill_masking_gradient(Index block);
   void pull_masking_head(Index block, std::vector<Pull>& pulls, Index cuts);
 
+  CallArena arena_;
   CallView c_;
   const SelectiveOptions& options_;
   const Executor& executor_;
-  std::vector<RowWork> works_;
+  std::span<RowWork> works_;
   DoubleBuffer masked_;         // [B, Tk]
   DoubleBuffer scores_, bias_;  // [B, kSelectiveRows, Tk]
   // Backward: of the bias, for each key head; then, in the first, of the scores of the head that
@@ -242,12 +243,12 @@ void SelectiveCall::backward(const ConstAttentionResult& d_result, const Attenti
   }
   // A few sums of k and v, where key heads are few: by the shape alone.
   const Index cuts = std::clamp<Index>(kSelectiveCuts / std::max<Index>(1, c_.B * c_.G), 1, 4);
-  GradientSums sums(c_, to);
-  sums.start(1, cuts);
+  GradientSums sums(c_, to, arena_);
+  sums.start(c_, 1, cuts, arena_);
   std::vector<Pull> pulls;
   for (Index g = 0; g < c_.G; ++g) d_bias_.emplace_back(scores_.size());
   for (Index n = 0; n < c_.G * cuts; ++n) {
-    pulls.emplace_back(sums, to, 0);
+    pulls.emplace_back(sums, to, 0, arena_);
     pulls.back().use_cut(n % cuts);
     pulls.back().query_bias = d_bias_[static_cast<std::size_t>(n / cuts)].data();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // q, k and v through the stages of a call, and the gradients of what came out back to the caller's.
 #include <cmath>
+#include <optional>
 
 #include "attention/call/check_parts.h"
 #include "attention/exact/call_view.h"
@@ -78,10 +79,11 @@ bool is_zero(const double* d, Index dim) noexcept {
 
 // d w or d bias: a sum over vectors in their order, split over the channels.
 void add_array_gradient(const Stage& s, const ConstTensorView& array, const StageShape& shape,
-                        const DoubleBuffer& before, const Numbers& d, const TensorView& to,
-                        const Executor& executor) {
+                        std::span<const double> before, std::span<const double> d,
+                        const TensorView& to, std::span<double> memory, const Executor& executor) {
   if (to.empty()) return;
-  Numbers sums(static_cast<std::size_t>(to.count()), 0.0);
+  const std::span<double> sums = memory.first(static_cast<std::size_t>(to.count()));
+  std::fill(sums.begin(), sums.end(), 0.0);
   constexpr Index kLine = 8;
   const Index most = static_cast<Index>(d.size()) / kValuesPerTask;
   parallel_for(
@@ -104,9 +106,9 @@ void add_array_gradient(const Stage& s, const ConstTensorView& array, const Stag
 }
 
 void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape,
-                const DoubleBuffer& before, Numbers& d, const TensorView& d_array,
-                const Executor& executor) {
-  add_array_gradient(s, array, shape, before, d, d_array, executor);
+                std::span<const double> before, std::span<double> d, const TensorView& d_array,
+                std::span<double> memory, const Executor& executor) {
+  add_array_gradient(s, array, shape, before, d, d_array, memory, executor);
   if (s.kind == StageKind::add) return;
   const Index most = static_cast<Index>(d.size()) / kValuesPerTask;
   parallel_for(executor, shape.vectors(), most, [&](Index begin, Index end) noexcept {
@@ -168,7 +170,7 @@ struct Rotation {
     if (s.vectors() == 0) return;
     const Positions p = positions_of_call(c.args.key_positions);
     for (Index r = 0; r < s.batch; ++r)
-      for (const Run& run : c.seen_runs(r)) apply(x, s, r, run, p, as_key);
+      c.each_seen_run(r, [&](Run run) { apply(x, s, r, run, p, as_key); });
   }
 };
 
@@ -182,17 +184,17 @@ void rotate_all(const CallView& c, std::size_t stage, const Shapes& shapes, doub
                 double* v, RotateMode mode, const Executor& executor) {
   const Stage& s = c.args.prepare[stage];
   const RotaryPlan* lowered = c.lowered.rotation(stage);
-  const RotaryPlan plan = lowered != nullptr
-                              ? *lowered
-                              : RotaryPlan(*s.rotary, DType::f64, {.outside = OutsideRange::allow});
-  const Rotation rotation{c, plan, mode, executor};
+  std::optional<RotaryPlan> own;
+  if (lowered == nullptr)
+    lowered = &own.emplace(*s.rotary, DType::f64, PlanOptions{.outside = OutsideRange::allow});
+  const Rotation rotation{c, *lowered, mode, executor};
   rotation.queries(q, shapes.q);
   rotation.keys(k, shapes.k, true);
   if (s.value) rotation.keys(v, shapes.v, false);
 }
 
 // From [batch, heads, tokens, dim] into the caller's, paged ones by their pages.
-void add_keys(const CallView& c, const Heads& to, const Numbers& d) {
+void add_keys(const CallView& c, const Heads& to, std::span<const double> d) {
   const AttentionArgs& a = c.args;
   if (to.data == nullptr) return;
   if (a.block_table.empty()) return add_to(to, d);
@@ -205,14 +207,21 @@ void add_keys(const CallView& c, const Heads& to, const Numbers& d) {
 
 }  // namespace
 
-void run_stages(CallView& c, bool backward, const Executor& executor) {
+void run_stages(CallView& c, bool backward, CallArena& arena, const Executor& executor) {
   const Shapes shapes(c);
+  const auto copy_of = [&](std::span<const double> x) {
+    const std::span<double> to = arena.array<double>(static_cast<Index>(x.size()));
+    if (!arena.counts()) std::copy(x.begin(), x.end(), to.begin());
+    return to;
+  };
+  const Index count = backward ? static_cast<Index>(c.args.prepare.size()) : 0;
+  c.q_before = arena.objects<std::span<double>>(count);
+  c.k_before = arena.objects<std::span<double>>(count);
   for (std::size_t n = 0; n < c.args.prepare.size(); ++n) {
     const Stage& s = c.args.prepare[n];
-    if (backward) {
-      c.q_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.q);
-      c.k_before.push_back(s.kind == StageKind::rotate ? DoubleBuffer{} : c.k);
-    }
+    if (backward && s.kind != StageKind::rotate)
+      c.q_before[n] = copy_of(c.q), c.k_before[n] = copy_of(c.k);
+    if (arena.counts()) continue;
     if (s.kind == StageKind::rotate) {
       rotate_all(c, n, shapes, c.q.data(), c.k.data(), c.v.data(), RotateMode::forward, executor);
       continue;
@@ -230,22 +239,22 @@ void run_stages(CallView& c, bool backward, const Executor& executor) {
   }
 }
 
-void pull_stages(const CallView& c, Numbers& d_q, Numbers& d_k, Numbers& d_v,
-                 const AttentionGradients& g, const Executor& executor) {
+void pull_stages(const CallView& c, const StagePull& d, const AttentionGradients& g,
+                 const Executor& executor) {
   const Shapes shapes(c);
   for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
     const Stage& s = c.args.prepare[n];
     if (s.kind == StageKind::rotate) {  // the transpose of a rotation, its gain kept
-      rotate_all(c, n, shapes, d_q.data(), d_k.data(), d_v.data(), RotateMode::gradient, executor);
+      rotate_all(c, n, shapes, d.q.data(), d.k.data(), d.v.data(), RotateMode::gradient, executor);
       continue;
     }
     const StageGradient to = g.prepare.empty() ? StageGradient{} : g.prepare[n];
-    pull_stage(s, s.q, shapes.q, c.q_before[n], d_q, to.q, executor);
-    pull_stage(s, s.k, shapes.k, c.k_before[n], d_k, to.k, executor);
+    pull_stage(s, s.q, shapes.q, c.q_before[n], d.q, to.q, d.array_sums, executor);
+    pull_stage(s, s.k, shapes.k, c.k_before[n], d.k, to.k, d.array_sums, executor);
   }
-  add_to(g.q, d_q);
-  add_keys(c, g.k, d_k);
-  add_keys(c, g.v, d_v);
+  add_to(g.q, d.q);
+  add_keys(c, g.k, d.k);
+  add_keys(c, g.v, d.v);
 }
 
 }  // namespace posenc::v0::detail

@@ -109,7 +109,7 @@ const double* band_values(const CallView& c, const TermView& v, const HeadRow& r
 }
 
 const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRow& r, Runs runs,
-                              std::vector<std::int32_t>& memory) noexcept {
+                              std::span<std::int32_t> memory) noexcept {
   const PickedRows& t = *picked_rows(*v.term);
   bool picks = t.pair.row != nullptr;
   for (const IndexLine& line : t.lines) picks |= line.row != nullptr;

@@ -51,7 +51,7 @@ struct NetRow {
   Index count, half;
 };
 
-void fill_units(const NetRow& n, std::vector<double>& hidden) noexcept {
+void fill_units(const NetRow& n, std::span<double> hidden) noexcept {
   for (Index u = 0; u < n.m.units; ++u)
     for (Index s = 0; s < n.count; ++s) {
       double sum = n.m.in_bias[static_cast<std::size_t>(u)];
@@ -66,7 +66,7 @@ void fill_units(const NetRow& n, std::vector<double>& hidden) noexcept {
 
 // fn(place, key) of the keys that a head sees.
 template <class F>
-void each_seen(const NetRow& n, const HeadRow& r, std::vector<std::uint8_t>& flags,
+void each_seen(const NetRow& n, const HeadRow& r, std::span<std::uint8_t> flags,
                const F& fn) noexcept {
   std::fill(flags.begin(), flags.end(), std::uint8_t{0});
   each_key(r.runs, [&](Index j) { flags[static_cast<std::size_t>(j)] = 1; });

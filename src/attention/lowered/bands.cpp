@@ -42,35 +42,53 @@ std::optional<BandSource> band_source(const Term& t) noexcept {
   return BandSource{nullptr, only, only->axis};
 }
 
-Band::Band(const Term& t, const BandSource& source, Index first, Index last)
+Band::Band(const Term& t, const BandSource& source, Index first, Index last, CallArena& arena)
     : low(first),
       high(last),
       rows_of_(source.line == nullptr ? nullptr : source.line->row),
       table_of_(term_arrays(t).table.data) {
-  if (source.linear != nullptr) {
-    const ConstTensorView& table = source.linear->table;
-    const double scale = source.linear->scale;
+  if (source.linear != nullptr)
+    make_slopes(*source.linear, arena);
+  else
+    make_rows(t, *source.line, arena);
+}
+
+void Band::make_slopes(const LinearTerm& t, CallArena& arena) {
+  const std::span<double> all = arena.array<double>(slabs_of(t.table) * size());
+  const std::span<double> positive = arena.array<double>(size());
+  const std::span<double> negative = arena.array<double>(size());
+  values = all, positive_distance = positive, negative_distance = negative;
+  if (arena.counts()) return;
+  for (std::size_t n = 0; n < positive.size(); ++n) {
+    const auto delta = static_cast<double>(high - static_cast<Index>(n));
+    positive[n] = std::max(delta, 0.0);
+    negative[n] = std::max(-delta, 0.0);
+  }
+  double* to = all.data();
+  for (Index slab = 0; slab < slabs_of(t.table); ++slab) {
+    const double past = table_number(t.table, slab, 0, 0);
+    const double future = table_number(t.table, slab, 0, 1);
     for (Index n = 0; n < size(); ++n) {
       const auto delta = static_cast<double>(high - n);
-      positive_distance.push_back(std::max(delta, 0.0));
-      negative_distance.push_back(std::max(-delta, 0.0));
+      *to++ = t.scale * (delta > 0 ? past * delta : future * -delta);
     }
-    for (Index slab = 0; slab < slabs_of(table); ++slab) {
-      const double past = table_number(table, slab, 0, 0), future = table_number(table, slab, 0, 1);
-      for (Index n = 0; n < size(); ++n) {
-        const auto delta = static_cast<double>(high - n);
-        values.push_back(scale * (delta > 0 ? past * delta : future * -delta));
-      }
-    }
-    return;
   }
-  for (Index n = 0; n < size(); ++n)
-    rows.push_back(row_of(*source.line, static_cast<double>(high - n)));
-  if (!is_number_only(t)) return;
-  const auto& product = std::get<ProductTerm>(t);
-  for (Index slab = 0; slab < slabs_of(product.table); ++slab)
+}
+
+void Band::make_rows(const Term& t, const IndexLine& line, CallArena& arena) {
+  const std::span<std::int32_t> of_line = arena.array<std::int32_t>(size());
+  rows = of_line;
+  const auto* product = is_number_only(t) ? &std::get<ProductTerm>(t) : nullptr;
+  const Index slabs = product == nullptr ? 0 : slabs_of(product->table);
+  const std::span<double> all = arena.array<double>(slabs * size());
+  values = all;
+  if (arena.counts()) return;
+  for (std::size_t n = 0; n < of_line.size(); ++n)
+    of_line[n] = row_of(line, static_cast<double>(high - static_cast<Index>(n)));
+  double* to = all.data();
+  for (Index slab = 0; slab < slabs; ++slab)
     for (const std::int32_t row : rows)
-      values.push_back(row < 0 ? 0 : product.scale * table_number(product.table, slab, row, 0));
+      *to++ = row < 0 ? 0 : product->scale * table_number(product->table, slab, row, 0);
 }
 
 bool Band::is_of(const Term& t, const BandSource& source) const noexcept {
@@ -78,7 +96,7 @@ bool Band::is_of(const Term& t, const BandSource& source) const noexcept {
          table_of_ == term_arrays(t).table.data;
 }
 
-std::unique_ptr<const Band> lowered_band(const Term& t, std::span<const DistanceRange> ranges) {
+const Band* lowered_band(const Term& t, std::span<const DistanceRange> ranges, CallArena& arena) {
   const std::optional<BandSource> source = band_source(t);
   if (!source || source->axis < 0 || static_cast<std::size_t>(source->axis) >= ranges.size())
     return nullptr;
@@ -88,7 +106,7 @@ std::unique_ptr<const Band> lowered_band(const Term& t, std::span<const Distance
   if (!r.runs.empty() || table.rank != 4 || __builtin_sub_overflow(r.max, r.min, &span) ||
       span >= kMostKept / std::max<Index>(1, slabs_of(table)))
     return nullptr;
-  return std::make_unique<const Band>(t, *source, r.min, r.max);
+  return arena.made<Band>(1, [&](Index) { return Band(t, *source, r.min, r.max, arena); }).data();
 }
 
 }  // namespace posenc::v0::detail

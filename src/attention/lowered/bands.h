@@ -3,11 +3,10 @@
 // entries are consecutive: a row of scores reads them as a slice.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <vector>
+#include <span>
 
-#include "core/huge_pages.h"
+#include "attention/call/call_arena.h"
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0::detail {
@@ -23,14 +22,15 @@ std::optional<BandSource> band_source(const Term&) noexcept;
 
 // Entry n is of the distance high - n.
 struct Band {
-  // Throws OutOfMemory. The term has a band_source, and check_term accepts its table.
-  Band(const Term&, const BandSource&, Index low, Index high);
+  // The term has a band_source, and check_term accepts its table. The arena must outlive the band.
+  Band(const Term&, const BandSource&, Index low, Index high, CallArena&);
 
-  std::vector<std::int32_t> rows;  // of a line: its row of the table, negative where disabled
+  std::span<const std::int32_t> rows;  // of a line: its row of the table, negative where disabled
   // What is added to the score, scale included, [slabs of the table, size]: of a LinearTerm, and of a
   // line over numbers that meet no factor.
-  Numbers values;
-  Numbers positive_distance, negative_distance;  // of a LinearTerm: max(delta, 0), max(-delta, 0)
+  std::span<const double> values;
+  std::span<const double> positive_distance,
+      negative_distance;  // of a LinearTerm: max(delta, 0), max(-delta, 0)
   Index low, high;
 
   Index size() const noexcept { return high - low + 1; }
@@ -38,9 +38,12 @@ struct Band {
   bool is_of(const Term&, const BandSource&) const noexcept;
 
  private:
+  void make_slopes(const LinearTerm&, CallArena&);
+  void make_rows(const Term&, const IndexLine&, CallArena&);
+
   const void *rows_of_, *table_of_;
 };
 // The band of a term over the distances that were lowered. Null: the term has none, or a large one.
-std::unique_ptr<const Band> lowered_band(const Term&, std::span<const DistanceRange>);
+const Band* lowered_band(const Term&, std::span<const DistanceRange>, CallArena&);
 
 }  // namespace posenc::v0::detail

@@ -82,7 +82,8 @@ LoweredState::LoweredState(std::shared_ptr<const PlanState> of,
               ? *requests.scale
               : shape.content_scale() * (plan->rotary ? plan->rotary->logit_factor() : 1);
   for (SchemeTerms& s : schemes) {
-    for (const Term& t : s.lowered.terms) s.bands.push_back(lowered_band(t, shape.distance));
+    for (const Term& t : s.lowered.terms)
+      s.bands.push_back(lowered_band(t, shape.distance, bands_));
     terms += s.lowered.terms.size();
     by_distance = by_distance || s.lowered.has_gaps ||
                   std::any_of(s.lowered.terms.begin(), s.lowered.terms.end(), goes_by_distance);

@@ -250,7 +250,7 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
     bind_inputs(scheme, inputs, b);
     b.first = terms_.size();
     terms_.insert(terms_.end(), lowered.lowered.terms.begin(), lowered.lowered.terms.end());
-    for (const auto& band : lowered.bands) bands_.push_back(band.get());
+    bands_.insert(bands_.end(), lowered.bands.begin(), lowered.bands.end());
     const std::span<Term> terms = std::span(terms_).subspan(b.first);
     scheme.scheme.bind(s.shape, lowered.values, b.data, terms, b.store);
     check_fit(scheme, terms, args);
@@ -268,7 +268,7 @@ void PlanCall::find_own_keys() {
   if (m.query_cu_seqlens.empty() && m.query_order.empty() && m.query_offsets.empty()) return;
   check_mask(args, CallSizes(args));
   check_attention_indices(args);
-  OrderView o(args);
+  const OrderView o(args, arena_);
   const bool rows = !m.query_offsets.empty() || o.query_order_rows > 1 || o.key_order_rows > 1;
   for (Index b = 0; b < (rows && m.query_cu_seqlens.empty() ? args.q.batch : 1); ++b)
     for (Index i = 0; i < args.q.tokens; ++i) {
@@ -276,7 +276,7 @@ void PlanCall::find_own_keys() {
       own_keys_.push_back(o.key_at_own_order(place));
       query_orders_.push_back(place.order);
     }
-  keys_by_order_ = std::move(o.keys_by_order);
+  keys_by_order_ = o.keys_by_order;
 }
 
 // A network over scores reads the other terms, the caller's too, and is the last.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/call/call_arena.h"
 #include "attention/lowered/lowered_call.h"
 #include "core/overlap.h"
 #include "posenc/attention/plan.h"
@@ -82,7 +83,7 @@ struct PlanState {
 struct SchemeTerms {
   std::vector<ConstTensorView> values{};  // of the parameters, owned by LoweredState
   LoweredTerms lowered{};
-  std::vector<std::unique_ptr<const Band>> bands{};  // of each term; null: none
+  std::vector<const Band*> bands{};  // of each term; null: none
 };
 
 struct LoweredState {
@@ -99,6 +100,7 @@ struct LoweredState {
 
  private:
   TermStore parameters_;  // copies
+  CallArena bands_;       // of all schemes
 
   void copy_parameters(std::span<const NamedArray>);
   void lower_schemes();
@@ -133,7 +135,9 @@ struct PlanCall {
   std::optional<std::size_t> moved_;  // this one is the last
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
-  std::vector<Index> own_keys_, query_orders_, keys_by_order_;
+  CallArena arena_;
+  std::vector<Index> own_keys_, query_orders_;
+  std::span<const Index> keys_by_order_;
 
   void fill_positions();
   void find_own_keys();

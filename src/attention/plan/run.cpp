@@ -10,7 +10,7 @@ namespace posenc::inline v0 {
 void LoweredAttention::forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                                const AttentionResult& result, const Executor& executor) const {
   const detail::PlanCall bound(*state_, call, inputs);
-  detail::attend_lowered(bound.args, bound.lowered(), result, executor);
+  detail::attend_lowered(bound.args, bound.lowered(), result, executor, {});
 }
 
 void LoweredAttention::scores(const AttentionArgs& call, std::span<const NamedArray> inputs,
@@ -31,7 +31,7 @@ void LoweredAttention::backward(const AttentionArgs& call, std::span<const Named
   detail::check_read(bound.args, d_result, "the gradient of the result");
   all.check_upstream(d_result);
   detail::attend_lowered_backward(bound.args, bound.lowered(), result, d_result, all.gradients,
-                                  executor);
+                                  executor, {});
   all.pull_back(*state_, bound);
 }
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole call of attention in the caller's workspace allocates nothing: checks, both passes, on one
+// thread and on several.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "no_allocation/counted_new.h"
+#include "posenc/attention/attend.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc {
+namespace {
+
+// A call of 80 tokens, 4 heads over 2 key heads, 16 channels, in f32, and all that it writes.
+struct WholeCall {
+  static constexpr Index kTokens = 80, kHeads = 4, kGroups = 2, kDim = 16;
+  std::vector<float> x = std::vector<float>(kTokens * kHeads * kDim, 0.25F);
+  std::vector<double> numbers = std::vector<double>(4096, 0.5);
+  std::vector<double> out = numbers, d_numbers = numbers;
+  std::vector<float> y = x;
+  std::vector<double> lse = std::vector<double>(kHeads * kTokens);
+  std::vector<double> d_q = std::vector<double>(x.size()), d_k = d_q, d_v = d_q;
+  const OwnedPositions at = arange(0, kTokens);
+  AttentionArgs a;
+  AttentionGradients g;
+
+  WholeCall() {
+    a.q = heads(std::as_const(x).data(), kTokens, kHeads, kDim);
+    a.k = a.v = heads(std::as_const(x).data(), kTokens, kGroups, kDim);
+    a.scale = 0.25;
+    a.mask.causal = true;
+    g.q = heads(d_q.data(), kTokens, kHeads, kDim);
+    g.k = heads(d_k.data(), kTokens, kGroups, kDim),
+    g.v = heads(d_v.data(), kTokens, kGroups, kDim);
+  }
+  // Of all three calls: forward without and with log_sum_exp, backward.
+  long allocations(const Executor& executor) {
+    const AttentionResult plain{heads(y.data(), kTokens, kHeads, kDim), {}};
+    const AttentionResult both{plain.out, tensor(lse.data(), {1, kHeads, kTokens})};
+    std::vector<std::byte> forward(workspace_bytes(a, executor));
+    std::vector<std::byte> backward(workspace_bytes(a, g, executor));
+    const auto all = [&] {
+      attend(a, plain, executor, forward);
+      attend(a, both, executor, forward);
+      attend_backward(a, both, both, g, executor, backward);
+    };
+    all();  // the pool starts
+    const long before = test::allocations();
+    all();
+    return test::allocations() - before;
+  }
+  void expect_none() {
+    EXPECT_EQ(allocations(inline_executor()), 0);
+    set_default_threads(3);
+    EXPECT_EQ(allocations(default_executor()), 0);
+    set_default_threads(0);
+  }
+};
+
+TEST(NoAllocation, AttentionPlainAndWithMasks) {
+  WholeCall call;
+  call.expect_none();
+  call.a.mask.window_left = 8, call.a.mask.sink_tokens = 2;
+  call.expect_none();
+  call.a.mask = {.query_offset = -3, .chunk = 16};
+  call.expect_none();
+  const std::vector<std::uint8_t> flags(WholeCall::kTokens * WholeCall::kTokens, 1);
+  call.a.mask = {.visible = tensor(flags.data(), {WholeCall::kTokens, WholeCall::kTokens})};
+  call.expect_none();
+}
+
+// T5's table by distance: the band is of the call. Then gates and a network over the scores.
+TEST(NoAllocation, AttentionWithTerms) {
+  WholeCall call;
+  std::vector<std::int32_t> rows(32);
+  std::iota(rows.begin(), rows.end(), 0);
+  ProductTerm table;
+  table.lines[0] = {rows.data(), 32, -16};
+  table.table = tensor(std::as_const(call.numbers).data(), {1, WholeCall::kHeads, 32, 1});
+  LinearTerm slopes;
+  slopes.table = tensor(std::as_const(call.numbers).data(), {1, WholeCall::kHeads, 1, 2});
+  GatesTerm gates;
+  gates.query = gates.key = {.content = true};
+  ScoreMlpTerm network;
+  const ConstTensorView in = tensor(std::as_const(call.numbers).data(), {2, WholeCall::kHeads, 1});
+  network.mlp = {in, tensor(std::as_const(call.numbers).data(), {2}),
+                 tensor(std::as_const(call.numbers).data(), {WholeCall::kHeads, 2, 1}),
+                 tensor(std::as_const(call.numbers).data(), {WholeCall::kHeads})};
+  call.a.query_positions = call.a.key_positions = call.at;
+  TermGradient d[4];
+  d[0].table = tensor(call.d_numbers.data(), {1, WholeCall::kHeads, 32, 1});
+  for (const std::vector<Term>& terms :
+       {std::vector<Term>{table, slopes}, {table, gates}, {table, network}}) {
+    call.a.terms = terms;
+    call.g.terms = std::span(d).first(terms.size());
+    call.expect_none();
+  }
+}
+
+TEST(NoAllocation, AttentionOfPackedSequences) {
+  WholeCall call;
+  const std::vector<Index> ends{0, 30, 31, WholeCall::kTokens};
+  call.a.mask.query_cu_seqlens = call.a.mask.key_cu_seqlens = tensor(ends.data(), {4});
+  call.expect_none();
+}
+
+// Given orders are sorted.
+TEST(NoAllocation, AttentionByGivenOrders) {
+  WholeCall call;
+  std::vector<Index> order(WholeCall::kTokens);
+  std::iota(order.rbegin(), order.rend(), 0);
+  call.a.mask.query_order = call.a.mask.key_order =
+      tensor(std::as_const(order).data(), {1, WholeCall::kTokens});
+  call.a.normalisation = Normalisation::stick_breaking;
+  call.expect_none();
+}
+
+// Ten pages of eight tokens, in reverse order; a prompt and one query that streams them.
+TEST(NoAllocation, AttentionOverPages) {
+  WholeCall call;
+  const std::vector<Index> pages{9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+  const Index length = 75;
+  const std::vector<Index> shape{10, 8, WholeCall::kGroups, WholeCall::kDim};
+  call.a.k = call.a.v =
+      heads(tensor(static_cast<const void*>(call.x.data()), DType::f32, shape), HeadsLayout::bthd);
+  call.g.k =
+      heads(tensor(static_cast<void*>(call.d_k.data()), DType::f64, shape), HeadsLayout::bthd);
+  call.g.v =
+      heads(tensor(static_cast<void*>(call.d_v.data()), DType::f64, shape), HeadsLayout::bthd);
+  call.a.block_table = tensor(pages.data(), {1, 10});
+  call.a.mask.key_length = tensor(&length, {1});
+  call.expect_none();
+  const AttentionArgs& a = call.a;
+  AttentionArgs one = a;
+  one.q.tokens = 1;
+  const AttentionResult r{heads(call.y.data(), 1, WholeCall::kHeads, WholeCall::kDim), {}};
+  std::vector<std::byte> memory(workspace_bytes(one));
+  attend(one, r, default_executor(), memory);
+  const long before = test::allocations();
+  attend(one, r, default_executor(), memory);
+  EXPECT_EQ(test::allocations(), before);
+}
+
+}  // namespace
+}  // namespace posenc
