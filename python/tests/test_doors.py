@@ -161,6 +161,23 @@ def test_twins_are_made_from_the_table():
         assert arguments == {w["name"].lower().replace("-", "_") for w in verb["words"] if not w["output"]}
 
 
+# What stands for the place of the command line, and where the data of a function go.
+OF_THE_FUNCTION = {"explain": {"path"}, "doctor": {"path"}, "table": {"subject", "input"}, "bias": {"subject"}, "emit": {"subject", "output"},
+                   "extend": {"table", "output"}, "plot": {"subject"}}
+
+
+@pytest.mark.parametrize("name", OF_THE_FUNCTION)
+def test_arguments_of_written_functions_are_words_of_the_table(name):
+    """These functions accept models, modules and arrays, so they are written by hand; their arguments are the verb's options."""
+    import json
+
+    from posenc._call import _ARGUMENTS
+
+    verb = next(v for v in json.loads(_posenc.verbs_json()) if v["name"] == name)
+    words = {_ARGUMENTS.get(w["name"], w["name"].lower().replace("-", "_")) for w in verb["words"] if not w["output"]}
+    assert set(inspect.signature(getattr(posenc, name)).parameters) - words == OF_THE_FUNCTION[name]
+
+
 def test_positions_by_rule():
     import numpy
 

@@ -2,6 +2,7 @@
 // What is said of words that the command line does not have.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +21,23 @@ std::string hint(std::string_view word, const std::vector<std::string>& known) {
   return meant.empty() ? std::string() : fmt::format("; did you mean {}?", meant);
 }
 
-// Words that stand in the order of the command line.
+// A SCHEME or RULE without quotes: its keys are separate words. The text that was meant, or nothing.
+std::string unquoted(const CLI::App& verb, const std::vector<std::string>& extras) {
+  if (std::none_of(extras.begin(), extras.end(),
+                   [](const std::string& e) { return e.find('=') != std::string::npos; }))
+    return {};
+  for (const CLI::Option* o : verb.get_options()) {
+    const std::string name = o->get_positional() ? o->get_name(true) : "";
+    const bool scheme = name.find("SCHEME") != std::string::npos;
+    if ((!scheme && name.find("RULE") == std::string::npos) || o->results().empty()) continue;
+    if (o->results().front().find_first_of("./") != std::string::npos) continue;  // a file
+    return fmt::format("a {} and its keys are one argument, in quotes: \"{} {}\"",
+                       scheme ? "SCHEME" : "RULE", o->results().front(), fmt::join(extras, " "));
+  }
+  return {};
+}
+
+// The words after those that the verb has, in the order of the command line.
 std::string unexpected(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
   for (const std::string& extra : extras) {
@@ -31,7 +48,9 @@ std::string unexpected(const CLI::App& verb) {
       for (const std::string& name : o->get_lnames()) options.push_back("--" + name);
     return fmt::format("{} has no option {}{}", verb.get_name(), word, hint(word, options));
   }
-  return fmt::format("{} does not take \"{}\"", verb.get_name(), fmt::join(extras, " "));
+  if (const std::string meant = unquoted(verb, extras); !meant.empty()) return meant;
+  return fmt::format("{} does not accept the further argument \"{}\"", verb.get_name(),
+                     fmt::join(extras, " "));
 }
 
 }  // namespace

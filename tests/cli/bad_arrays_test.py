@@ -82,7 +82,7 @@ class BadArrays(Case):
 
     def test_words(self):
         self.apply("--order", "xyz", code=2, says=["--order", "xyz"])
-        self.apply("--sense", "up", code=2, says=["--sense", "up"])
+        self.apply("--mode", "up", code=2, says=["--mode", "up"])
         self.apply("--precision", "best", code=2, says=["--precision", "best"])
         self.apply("--bogus", code=2, says="--bogus")
         self.apply("--layer", "3", code=2, says=["--layer", "model"])

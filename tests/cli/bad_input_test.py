@@ -83,7 +83,11 @@ class BadInput(Case):
         self.error("explain", LLAMA, "--contxt", "4096", code=2, says="explain has no option --contxt; did you mean --context?")
         self.error("explain", LLAMA, "--layers=4096", code=2, says="has no option --layers; did you mean --layer?")
         self.error("explain", LLAMA, "--layer", code=2, says="--layer needs a value, L (posenc explain --help")
-        self.error("explain", LLAMA, "one", "two", code=2, says='explain does not take "one two"')
+        self.error("explain", LLAMA, "one", "two", code=2, says='explain does not accept the further argument "one two"')
+        for verb, first, more in [("positions", "arange", ["count=3"]), ("table", "rope", ["head_dim=4", "pairing=half_split", "+", "yarn", "factor=4"]),
+                                  ("bias", "alibi", ["batch=2"])]:
+            self.error(verb, first, *more, code=2, says=f'and its keys are one argument, in quotes: "{" ".join([first, *more])}"')
+        self.error("table", LLAMA, "a=1", code=2, says='does not accept the further argument "a=1"')
         self.error("list", "yar", code=2, says='nothing is called "yar"; did you mean yarn? there are: rope')
         self.error("table", "rope head_dim=8 pairing=half_split theta=5", "-o", "o.npy", "--what", "inv_freq", code=3,
                    says='did you mean base? There are')

@@ -186,7 +186,7 @@ class Table(Case):
                     self.assertAlmostEqual(values[8 * t + 4 + i], mu * math.sin(phi), delta=1e-10)
         self.posenc("apply", scheme + " + linear factor=2", "--q", q, *words)
         self.assertAlmostEqual(read_safetensors(out)["q"][2][0], math.log1p(math.exp(-3)) * math.cos(1.5), delta=1e-14)
-        for more, code, says in ((["--sense", "inverse"], 2, "forward only"), (["--precision", "ggml"], 2, "exact only"),
+        for more, code, says in ((["--mode", "inverse"], 2, "forward only"), (["--precision", "ggml"], 2, "exact only"),
                                  (["--temperature"], 2, "--temperature"), (["--bias", b], 2, "give --k"),
                                  (["--k", q, "--bias", q], 3, "bias")):
             self.error("apply", scheme, "--q", q, *more, *words, code=code, says=says)

@@ -18,7 +18,7 @@ namespace {
 
 struct ApplyOptions {
   SubjectOptions subject;
-  std::string q, k, bias, positions, order, precision = "exact", sense = "forward";
+  std::string q, k, bias, positions, order, precision = "exact", mode = "forward";
   bool temperature = false;
 };
 
@@ -151,13 +151,13 @@ Arrays turned(const ApplyOptions& o, const Subject& subject) {
   if (!o.bias.empty()) throw UsageError("--bias belongs to pope, and nothing else takes one");
   RotarySpec spec = spec_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);
-  const RotateMode sense = enum_word<RotateMode>("--sense", o.sense);
+  const RotateMode mode = enum_word<RotateMode>("--mode", o.mode);
   const PositionList list = read_positions(o.positions);
   Queries all = read_queries(o, spec.head_dim, list, subject.title);
   const RotaryPlan plan(spec, all.dtype(), {.outside = OutsideRange::allow});
   const Positions p = spread_over_axes(list, spec.axes());
-  if (sense != RotateMode::shift) check_lengths(o.subject, spec, p);
-  plan.apply(all.x, p, sense);
+  if (mode != RotateMode::shift) check_lengths(o.subject, spec, p);
+  plan.apply(all.x, p, mode);
   if (o.temperature) apply_temperature(subject, o, all.x.q, p);
   return std::move(all.arrays);
 }
@@ -171,7 +171,7 @@ RotarySpec spec_of(const Spectrum& s) {
 
 // PoPE is no rotation in place: heads of d channels become heads of 2 d, and keys have a bias.
 Arrays polar(const ApplyOptions& o, const Subject& subject) {
-  if (enum_word<RotateMode>("--sense", o.sense) != RotateMode::forward)
+  if (enum_word<RotateMode>("--mode", o.mode) != RotateMode::forward)
     throw UsageError("pope goes forward only here: its gradient is PopePlan::gradient");
   if (enum_word<Precision>("--precision", o.precision) != Precision::exact)
     throw UsageError("pope has the precision exact only");
@@ -219,7 +219,9 @@ Verb::Run declare_apply(Words& w) {
          "axes: thd (rank 3), bthd, bhtd or tbhd (rank 4, must be given)");
   w.text("--precision", o->precision, "P", "exact, hf_float32, hf_bfloat16_table or ggml")
       .otherwise("exact");
-  w.text("--sense", o->sense, "SENSE", "forward, gradient, inverse or shift").otherwise("forward");
+  w.text("--sense,--mode", o->mode, "MODE",
+         "what the rotation computes: forward, gradient, inverse or shift")
+      .otherwise("forward");
   w.flag("--temperature", o->temperature, "also multiply q by the layer's query temperature");
   w.output(Holds::one_array, "F.safetensors: q and k in the dtype of the input").required();
   return [o](const Request& r) { return apply(*o, r); };
@@ -231,7 +233,7 @@ const Verb apply_verb{
     "apply", "rotate queries and keys from files as a model's layer does", &declare_apply,
     "Examples:\n  posenc apply config.json --layer 3 --q q.npy --k k.npy --positions 0:128 -o "
     "rotated.safetensors\n"
-    "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o "
+    "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --mode inverse -o "
     "out.safetensors"};
 
 }  // namespace posenc::report
