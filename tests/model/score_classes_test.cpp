@@ -90,6 +90,9 @@ TEST(ScoreClasses, InklingByTheKindOfTheLayer) {
   EXPECT_EQ(m.layers[0].cached_key_channels->value, 16 * 128);
   EXPECT_EQ(m.layers[5].cached_key_channels->value, 8 * 128);
   for (const LayerSpec& layer : m.layers) EXPECT_FALSE(layer.query_temperature);
+  EXPECT_TRUE(std::any_of(m.findings.begin(), m.findings.end(), [](const Finding& f) {
+    return f.message.starts_with("k and v pass a causal convolution of sconv_kernel_size tokens");
+  }));
   const ModelSpec own = class_model(R"({"model_type": "inkling_text", "num_hidden_layers": 3,
     "local_layer_ids": [2, 7], "log_scaling_n_floor": 4096, "sliding_window_size": 64,
     "swa_head_dim": 64, "rel_extent": 99, "d_rel": 4})");

@@ -27,7 +27,7 @@ KEYS = [{}, {"is_causal": False}, {"is_causal": True}, {"is_decoder": True}, {"i
         {"use_bidirectional_attention": "vision"}, {"causal": True}, {"bidirectional": True}]
 
 
-NOTED = ("window", "within", "block", "pieces", "the mask is the caller's")  # words of notes on masks
+NOTED = ("window", "within", "block", "pieces", "convolution", "the mask is the caller's")  # words of notes on masks
 
 
 def explained(program, folder, file):
