@@ -13,7 +13,8 @@ struct StretchSlowPairs {
   double factor = 1, trained = 8192;
 
   posenc::Spectrum rescale(posenc::Spectrum s, posenc::Context) const {
-    if (!(factor >= 1)) posenc::refuse("stretch_slow", "factor must be at least 1", factor);
+    if (!(factor >= 1))
+      posenc::refuse_field("stretch_slow", "factor", "must be at least 1", factor);
     for (double& f : s.frequency)
       if (2 * M_PI / f > trained) f /= factor;
     s.geometric.reset();  // base^(-2i/d) is no longer true

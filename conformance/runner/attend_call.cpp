@@ -78,7 +78,7 @@ AttendCall::AttendCall(const Check& check)
 // output is the probabilities.
 HeadsArray content_heads(const Check& check, bool query) {
   const Slice s = check.input("content");
-  if (s.shape.empty()) refuse("case", "content needs an axis of keys", s.text);
+  if (s.shape.empty()) refuse_field("case", "content", "needs an axis of keys", s.text);
   if (query) return heads_of(s, DType::f64, letters_of(check, s, "bhtd"), 0);
   const Index n = s.shape.back();
   std::vector<double> unit(static_cast<std::size_t>(n * n), 0.0);
@@ -211,7 +211,7 @@ void AttendCall::read_numbers(const Check& check) {
     else if (offset->as_string() == "end")
       m.query_offset = keys_ - args.q.tokens;
     else if (offset->as_string() != "start")
-      refuse("case", "query_offset must be a number, start or end", offset->as_string());
+      refuse_field("case", "query_offset", "must be a number, start or end", offset->as_string());
   }
   if (const Json* n = check.member("call", "normalisation")) {
     args.normalisation = enum_named<Normalisation>(n->as_string(), "normalisation");

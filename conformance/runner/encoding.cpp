@@ -42,7 +42,7 @@ AttentionKind kind_from(const std::string& layer_type) {
   if (layer_type == "sliding_attention") return AttentionKind::sliding;
   if (layer_type == "chunked_attention") return AttentionKind::chunked;
   if (layer_type == "linear_attention") return AttentionKind::linear;
-  refuse("case", "layer_type is not one of transformers' words", layer_type);
+  refuse_field("case", "layer_type", "is not one of transformers' words", layer_type);
 }
 
 template <class E>
@@ -85,7 +85,7 @@ void put_frequencies(RotarySpec& spec, const Slice& given) {
     for (std::size_t i = 0; i < s.frequency.size(); ++i)
       if (s.frequency[i] != 0) s.frequency[i] = values[i % pairs];
   } else {
-    refuse("case", "frequencies must be as many as the pairs", given.count());
+    refuse_field("case", "frequencies", "must be as many as the pairs", given.count());
   }
   s.geometric.reset();
   s.ggml.reset();
@@ -115,12 +115,10 @@ const LayerSpec& layer_of(const Check& check, const ModelSpec& model) {
   const std::vector<const LayerSpec*> layers = layers_of(check, model);
   if (const Json* layer = check.find("layer")) {
     const std::int64_t i = layer->as_integer();
+    if (layers.empty())
+      refuse("case", "the model or its tower must have layers; it has none, layer", i);
     if (i < 0 || i >= static_cast<std::int64_t>(layers.size()))
-      refuse("case",
-             layers.empty()
-                 ? std::string("the model or its tower must have layers; it has none, layer")
-                 : "layer must be 0 to " + std::to_string(layers.size() - 1),
-             i);
+      refuse_field("case", "layer", "must be 0 to " + std::to_string(layers.size() - 1), i);
     return *layers[static_cast<std::size_t>(i)];
   }
   const std::string type = check.text("layer_type");

@@ -50,8 +50,9 @@ Layout layout_of(const OnnxNode& node, const Arrays& tensors) {
   const std::int64_t keys = integer(node, "kv_num_heads", 0);
   if (q.shape.size() != 3 || v.shape.size() != 3 || heads <= 0 || keys <= 0 ||
       q.shape[2] % heads != 0 || v.shape[2] % keys != 0)
-    refuse("onnx", "Q must have 4 axes, or 3 with q_num_heads and kv_num_heads dividing channels",
-           static_cast<Index>(q.shape.size()));
+    refuse_field("onnx", "Q",
+                 "must have 4 axes, or 3 with q_num_heads and kv_num_heads dividing channels",
+                 static_cast<Index>(q.shape.size()));
   return {"bt(hd)", q.shape[2] / heads, v.shape[2] / keys};
 }
 
@@ -61,13 +62,13 @@ void check_cached(const Array& now, const Array& before, const std::string& lett
   const Axes axes(now.shape, letters, {{'d', dim}});
   const std::vector<Index> want{axes['b'].size, axes['h'].size, 0, axes['d'].size};
   if (before.shape.size() != 4)
-    refuse("onnx", std::string(cached) + " must have 4 axes", Index(before.shape.size()));
+    refuse_field("onnx", cached, "must have 4 axes", Index(before.shape.size()));
   for (const std::size_t i : {0u, 1u, 3u})
     if (before.shape[i] != want[i])
-      refuse("onnx",
-             std::string(cached) + " must have the batch, heads and head size of " + added + ", " +
-                 std::to_string(want[i]) + " on axis " + std::to_string(i),
-             before.shape[i]);
+      refuse_field("onnx", cached,
+                   std::string("must have the batch, heads and head size of ") + added + ", " +
+                       std::to_string(want[i]) + " on axis " + std::to_string(i),
+                   before.shape[i]);
 }
 
 // What goes in besides q, k, v: the mask, what is cached before, how many keys are real.
@@ -80,7 +81,8 @@ void add_inputs(const OnnxNode& node, const Arrays& tensors, const Layout& layou
   if (!mask.empty()) {
     const Array& m = tensor_named(tensors, mask);
     const std::size_t rank = m.shape.size();
-    if (rank < 2 || rank > 4) refuse("onnx", "attn_mask must have 2 to 4 axes", Index(rank));
+    if (rank < 2 || rank > 4)
+      refuse_field("onnx", "attn_mask", "must have 2 to 4 axes", Index(rank));
     in.set(m.dtype == DType::u8 ? "visible" : "bias", Json(mask));
     axes.set(mask, Json(std::string("bhqk").substr(4 - rank)));
     // With padded keys the mask ends where the longest row does.
@@ -181,7 +183,7 @@ Json onnx_attention_check(const OnnxNode& node, const Arrays& tensors) {
   out.set("out", Json(y));
   const std::string scores = name_in(node.outputs, 3);
   const std::int64_t mode = integer(node, "qk_matmul_output_mode", 0);
-  if (mode < 0 || mode > 3) refuse("onnx", "qk_matmul_output_mode must be 0 to 3", mode);
+  if (mode < 0 || mode > 3) refuse_field("onnx", "qk_matmul_output_mode", "must be 0 to 3", mode);
   const char* modes[] = {"content", "capped", "scores", "probabilities"};
   if (!scores.empty()) out.set(modes[mode], Json(scores));
   Json check = Json::object({{"op", Json("attend")},
@@ -220,7 +222,7 @@ Comparison run_onnx_attention(const OnnxNode& given, const Arrays& given_tensors
     Array none;
     none.dtype = now.dtype;
     none.shape = tensor_named(tensors, present).shape;
-    if (none.shape.size() != 4) refuse("onnx", "present must have 4 axes", present);
+    if (none.shape.size() != 4) refuse_field("onnx", "present", "must have 4 axes", present);
     none.shape[2] = 0;
     expect_present(check, past.empty() ? none : tensor_named(tensors, past),
                    by_head(now, layout.letters, i == 1 ? layout.q_dim : layout.v_dim), present);

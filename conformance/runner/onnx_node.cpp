@@ -29,9 +29,10 @@ const Array* input(const OnnxNode& node, std::size_t i, const Arrays& named) {
 
 Heads heads_of_input(Array& x, std::int64_t num_heads) {
   if (x.shape.size() == 4) return heads(x.view(), HeadsLayout::bhtd);
-  if (x.shape.size() != 3) refuse("onnx", "X must have 3 or 4 axes", Index(x.shape.size()));
+  if (x.shape.size() != 3)
+    refuse_field("onnx", "X", "must have 3 or 4 axes", Index(x.shape.size()));
   if (num_heads <= 0 || x.shape[2] % num_heads != 0)
-    refuse("onnx", "num_heads must divide the channels of X", num_heads);
+    refuse_field("onnx", "num_heads", "must divide the channels of X", num_heads);
   const Index shape[] = {x.shape[0], x.shape[1], num_heads, x.shape[2] / num_heads};
   return heads(tensor(static_cast<void*>(x.bytes.data()), x.dtype, shape), HeadsLayout::bthd);
 }
@@ -44,7 +45,7 @@ RotarySpec spec_of(const OnnxNode& node, Index head_dim, Index pairs) {
   const Index given = attribute(node, "rotary_embedding_dim");
   const Index width = given == 0 ? head_dim : given;
   if (width < 2 || width > head_dim)
-    refuse("onnx", "rotary_embedding_dim must lie within the head size", width);
+    refuse_field("onnx", "rotary_embedding_dim", "must lie within the head size", width);
   if (width % 2 != 0 || pairs != width / 2)
     refuse("onnx", "the caches must have one column a pair", pairs);
   // The caches are given: the frequencies of the block are never used.
@@ -81,7 +82,7 @@ Array rotated(const OnnxNode& node, const Arrays& named) {
   if (ids != nullptr) {
     positions = ids->integers();
     if (static_cast<Index>(positions.size()) != q.batch * q.tokens)
-      refuse("onnx", "position_ids must be [batch, tokens]", Index(positions.size()));
+      refuse_field("onnx", "position_ids", "must be [batch, tokens]", Index(positions.size()));
     check_rows(positions, cos->shape[0]);
     const Index shape[] = {q.batch, q.tokens};
     rows.index =

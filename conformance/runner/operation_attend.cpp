@@ -44,7 +44,7 @@ Compared compared_rows(const Check& check, const AttendCall& c, const std::vecto
   const std::vector<double> given = s.values();
   const auto n = static_cast<std::size_t>(all.batch * all.queries);
   if (given.size() != n && given.size() != static_cast<std::size_t>(all.queries))
-    refuse("case", "query_visible must have a number for each query", s.text);
+    refuse_field("case", "query_visible", "must have a number for each query", s.text);
   for (std::size_t i = 0; i < n; ++i) all.rows.push_back(given[i % given.size()]);
   return all;
 }

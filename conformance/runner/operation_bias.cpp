@@ -23,7 +23,7 @@ struct Bias {
 
 std::vector<std::string> scheme_texts(const Check& check) {
   const Json* scheme = check.find("scheme");
-  if (scheme == nullptr) refuse("case", "bias needs a scheme");
+  if (scheme == nullptr) refuse_field("case", "bias", "needs a scheme");
   std::vector<std::string> texts;
   if (scheme->is_array())
     for (const Json& one : scheme->as_array()) texts.push_back(one.as_string());
@@ -144,7 +144,7 @@ void run_buckets(Check& check) {
   const T5* t5 = std::get_if<T5>(&encoding.scheme);
   const Deberta* deberta = std::get_if<Deberta>(&encoding.scheme);
   if (t5 == nullptr && deberta == nullptr)
-    refuse("case", "buckets needs the scheme t5, deberta or irpe");
+    refuse_field("case", "buckets", "needs the scheme t5, deberta or irpe");
   std::vector<Index> distances, shape;
   if (has_positions(check, "q_positions")) {
     const OwnedPositions query = positions_of(check, "q_positions");

@@ -119,7 +119,7 @@ std::vector<double> ordered(const Check& check, const Slice& s, std::vector<doub
 std::vector<Json> calls_of(const Check& check) {
   if (const Json* calls = check.part("calls")) return calls->as_array();
   const Json* parts = check.part("parts");
-  if (parts == nullptr) refuse("case", "embed needs parts, or a list of calls");
+  if (parts == nullptr) refuse_field("case", "embed", "needs parts, or a list of calls");
   return {*parts};
 }
 

@@ -13,7 +13,8 @@ namespace posenc::conformance {
 
 Array transposed(const Array& a, const std::vector<Index>& order) {
   if (order.size() != a.shape.size())
-    refuse("case", "transpose must name every axis of the array", static_cast<Index>(order.size()));
+    refuse_field("case", "transpose", "must name every axis of the array",
+                 static_cast<Index>(order.size()));
   std::vector<Index> shape, stride(a.shape.size(), 1);
   for (std::size_t n = a.shape.size(); n-- > 1;) stride[n - 1] = stride[n] * a.shape[n];
   std::vector<Index> step;
@@ -46,7 +47,7 @@ std::vector<Index> transposed_axes(const Check& check, std::string_view name) {
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t n = 0; n < sorted.size(); ++n)
     if (sorted[n] != static_cast<Index>(n))
-      refuse("case", "transpose must name each axis once", sorted[n]);
+      refuse_field("case", "transpose", "must name each axis once", sorted[n]);
   return order;
 }
 
@@ -273,7 +274,7 @@ void run_encode(Check& check) {
         if constexpr (AbsoluteScheme<S>)
           encode(check, scheme);
         else
-          refuse("case", "encode needs an absolute scheme", S::card.name);
+          refuse_field("case", "encode", "needs an absolute scheme", S::card.name);
       },
       encoding.scheme);
 }

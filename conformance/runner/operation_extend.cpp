@@ -109,7 +109,8 @@ void run_packed(Check& check, const TableShape& from, const Extension& e) {
 
 TableShape old_shape(const Check& check) {
   const Rule scheme(check.text("scheme"));
-  if (scheme.name() != "learned") refuse("case", "extend needs a learned table", scheme.name());
+  if (scheme.name() != "learned")
+    refuse_field("case", "extend", "needs a learned table", scheme.name());
   const TableShape from =
       layout_of(scheme.word("grid"), scheme.integer("prefix", 0), scheme.integer("suffix", 0));
   scheme.all_used();

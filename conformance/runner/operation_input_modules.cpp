@@ -100,7 +100,7 @@ void run_complex_attention(Check& check) {
   ComplexAttention a;
   const std::string score = check.text("score");
   if (score != "hermitian" && score != "bilinear")
-    refuse("case", "score must be hermitian or bilinear", score);
+    refuse_field("case", "score", "must be hermitian or bilinear", score);
   if (score == "bilinear") a.score = ComplexScore::bilinear;
   std::vector<std::uint8_t> mask;
   if (check.array_name("in", "mask") != nullptr) {

@@ -46,7 +46,7 @@ std::vector<double> lse_of(const Check& check, const Slice& s) {
 void check_rows(const Part& p, const Slice& lse) {
   const Axes& a = p.out.axes;
   if (static_cast<Index>(p.lse.size()) != a['b'].size * a['h'].size * a['t'].size)
-    refuse("case", "log_sum_exp must have a number for each row of out", lse.text);
+    refuse_field("case", "log_sum_exp", "must have a number for each row of out", lse.text);
 }
 
 Part part_of(const Check& check, const std::string& out, const std::string& lse) {
@@ -62,14 +62,16 @@ void leave_out(const Check& check, std::size_t n, Part& p) {
   if (list == nullptr || list->as_array().at(n).as_string().empty()) return;
   const std::vector<double> counts = slice(check.in_case, list->as_array()[n].as_string()).values();
   if (counts.empty() || p.lse.size() % counts.size() != 0)
-    refuse("case", "rows must have a number for each query", static_cast<Index>(counts.size()));
+    refuse_field("case", "rows", "must have a number for each query",
+                 static_cast<Index>(counts.size()));
   for (std::size_t i = 0; i < p.lse.size(); ++i)
     if (counts[i % counts.size()] == 0) p.lse[i] = -HUGE_VAL;
 }
 
 const std::vector<Json>& names(const Check& check, const char* group, const char* ours) {
   const Json* list = check.member(group, ours);
-  if (list == nullptr || !list->is_array()) refuse("case", "merge needs lists of arrays", ours);
+  if (list == nullptr || !list->is_array())
+    refuse_field("case", "merge", "needs lists of arrays", ours);
   return list->as_array();
 }
 
@@ -146,7 +148,8 @@ void run_gradient(Check& check, std::deque<Part>& parts,
 void run_merge(Check& check) {
   const auto &outs = names(check, "in", "out"), &lses = names(check, "in", "log_sum_exp");
   if (outs.size() != lses.size() || outs.empty())
-    refuse("case", "merge needs as many log_sum_exp as out", static_cast<Index>(lses.size()));
+    refuse_field("case", "merge", "needs as many log_sum_exp as out",
+                 static_cast<Index>(lses.size()));
   std::deque<Part> parts;
   std::vector<ConstAttentionResult> views;
   for (std::size_t n = 0; n < outs.size(); ++n) {

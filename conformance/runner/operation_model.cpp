@@ -145,7 +145,7 @@ void run_explain(Check& check) {
   }
   const Index tokens = check.integer("tokens", 0);
   if (tokens < 0 || tokens > (Index{1} << 20))
-    refuse("case", "tokens must be 0 to 1048576", tokens);
+    refuse_field("case", "tokens", "must be 0 to 1048576", tokens);
   expect_visible(check, model, "visible", check.integer("query", 0), tokens);
   expect_angles(check, model);
   expect_query_factors(check, model, tokens);

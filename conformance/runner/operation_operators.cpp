@@ -55,7 +55,7 @@ std::vector<Index> ggml_streams(const Json& setting) {
     sum += sections.back();
   }
   if (sections.size() < 3 || *std::min_element(sections.begin(), sections.end()) < 0 || sum < 1)
-    refuse("case", "sections must be 3 or more numbers of pairs", sum);
+    refuse_field("case", "sections", "must be 3 or more numbers of pairs", sum);
   for (Index i = 0; i < static_cast<Index>(member(setting, "n_dims")) / 2; ++i) {
     const Index sector = i % sum;
     Index stream = 3;

@@ -65,8 +65,8 @@ std::vector<double> scores(Side& q, Side& k, const std::vector<double>& grad) {
   const Index rows = a['t'].size, columns = k.out->axes['t'].size, dim = a['d'].size;
   std::vector<double> values(static_cast<std::size_t>(a['b'].size * a['h'].size * rows * columns));
   if (!grad.empty() && grad.size() != values.size())
-    refuse("case", "grad_scores must be [batch, head, query, key], size",
-           static_cast<Index>(grad.size()));
+    refuse_field("case", "grad_scores", "must be [batch, head, query, key], size",
+                 static_cast<Index>(grad.size()));
   q.grad_out = zeros(*q.in, dim);
   k.grad_out = zeros(*k.in, dim);
   std::size_t at = 0;

@@ -122,7 +122,7 @@ OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
   if (which == "inter") return all.inter;
   if (which == "successive_critical") return all.successive_critical;
   if (which == "inter_critical") return all.inter_critical;
-  refuse("case", "dual_chunk has no such list", which);
+  refuse_field("case", "dual_chunk", "has no such list", which);
 }
 
 // What a rank owns of packed texts (in.cu_seqlens).
@@ -141,7 +141,7 @@ OwnedPositions build_shard(const Check& check, const Rule& rule) {
   if (which == "longest")
     return explicit_positions(std::vector<Index>{run.longest_query, run.longest_key});
   if (which == "keys") return explicit_positions(std::vector<Index>{run.first_key, run.last_key});
-  refuse("case", "packed_run has no such list", which);
+  refuse_field("case", "packed_run", "has no such list", which);
 }
 
 // The tokens from `first` on.
@@ -179,7 +179,7 @@ OwnedPositions build_patches(const Check& check, const Rule& rule) {
 OwnedPositions build_distance_to_largest(const Check& check) {
   std::vector<OwnedPositions> axes;
   const Json* ids = check.find("ids");
-  if (ids == nullptr) refuse("case", "distance_to_largest needs ids");
+  if (ids == nullptr) refuse_field("case", "distance_to_largest", "needs ids");
   for (const Json& parts : ids->as_array()) {
     std::vector<OwnedPositions> list;
     for (const Json& part : parts.as_array()) {

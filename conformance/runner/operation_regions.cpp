@@ -26,7 +26,7 @@ Rows projected(const Check& check) {
   Rows features = rows_in(check, "features"), weight = rows_in(check, "weight");
   const Rows bias = rows_in(check, "bias");
   if (features.shape.size() != 3 || weight.shape.size() != 2)
-    refuse("case", "features must be [b, t, in] and weight [out, in]");
+    refuse_field("case", "features", "must be [b, t, in] and weight [out, in]");
   LoweredInput lowered;
   InputTerm t;
   t.rows = features.view();

@@ -25,7 +25,7 @@ RotateMode sense_of(const Check& check) {
   const std::string text = check.text("sense", "forward");
   for (std::size_t i = 0; i < EnumNames<RotateMode>::value.size(); ++i)
     if (EnumNames<RotateMode>::value[i] == text) return static_cast<RotateMode>(i);
-  refuse("case", "sense must be forward, gradient, inverse or shift", text);
+  refuse_field("case", "sense", "must be forward, gradient, inverse or shift", text);
 }
 
 // The widest dtype among q, k and what is wanted of them; the named precisions keep the inputs'.
@@ -63,7 +63,7 @@ struct Rows {
 std::string row_letters(const Check& check, const Slice& s) {
   const char* usual[] = {"td", "btd", "bthd"};
   if (s.shape.size() < 2 || s.shape.size() > 4)
-    refuse("case", "rows must have 2, 3 or 4 axes", s.text);
+    refuse_field("case", "rows", "must have 2, 3 or 4 axes", s.text);
   return letters_of(check, s, usual[s.shape.size() - 2]);
 }
 
@@ -92,7 +92,7 @@ TableLayout table_layout(const Check& check) {
   const std::string text = check.text("layout", "half");
   for (std::size_t i = 0; i < EnumNames<TableLayout>::value.size(); ++i)
     if (EnumNames<TableLayout>::value[i] == text) return static_cast<TableLayout>(i);
-  refuse("case", "layout must be half, duplicated, repeated or pairs", text);
+  refuse_field("case", "layout", "must be half, duplicated, repeated or pairs", text);
 }
 
 // Multi-axis positions with one table: the row of each pair is that of its own axis. [b, t, pairs]
@@ -100,11 +100,12 @@ Rows gathered(const Rows& table, const OwnedPositions& owned, const std::vector<
   const std::vector<double> values = table.data.doubles();
   const Index columns = table.view.shape[1], tokens = owned.count();
   if (static_cast<Index>(axis.size()) != columns)
-    refuse("case", "axis_of_pair must have one number a column", static_cast<Index>(axis.size()));
+    refuse_field("case", "axis_of_pair", "must have one number a column",
+                 static_cast<Index>(axis.size()));
   const auto& where = std::get<std::vector<Index>>(owned.value);
   for (const Index stream : axis)
     if (stream < 0 || stream >= owned.axes)
-      refuse("case", "axis_of_pair must be an axis of the positions", stream);
+      refuse_field("case", "axis_of_pair", "must be an axis of the positions", stream);
   Rows rows;
   rows.data = make_array(DType::f64, {owned.batch, tokens, columns});
   auto* out = reinterpret_cast<double*>(rows.data.bytes.data());

@@ -15,7 +15,7 @@ TableLayout layout_of(const Check& check) {
   const std::string text = check.text("layout", "half");
   for (std::size_t i = 0; i < EnumNames<TableLayout>::value.size(); ++i)
     if (EnumNames<TableLayout>::value[i] == text) return static_cast<TableLayout>(i);
-  refuse("case", "layout must be half, duplicated, repeated or pairs", text);
+  refuse_field("case", "layout", "must be half, duplicated, repeated or pairs", text);
 }
 
 const RotaryBlock& block_of(const Check& check, const RotarySpec& spec) {
@@ -33,8 +33,8 @@ DType dtype_of_rows(const Check& check, std::string_view ours) {
 
 std::vector<double> angles(const Spectrum& s, const OwnedPositions& owned) {
   if (owned.axes != 1 && owned.axes != s.axes)
-    refuse("case", "positions must have one axis or those of the scheme",
-           static_cast<Index>(owned.axes));
+    refuse_field("case", "positions", "must have one axis or those of the scheme",
+                 static_cast<Index>(owned.axes));
   const Index tokens = owned.count(), pairs = s.pairs();
   std::vector<double> out;
   const auto position = [&](Index axis, Index b, Index t) {
@@ -85,7 +85,7 @@ Array row_array(const Spectrum& s, const OwnedPositions& owned, DType dtype, Ind
 // FoPE: cos[t, h, d] = sum over D of cos[t, D] coef[h, D, d], one matrix a head.
 std::vector<double> mixed(const std::vector<double>& rows, const Slice& coefficients) {
   if (coefficients.shape.size() != 3 || coefficients.count() == 0)
-    refuse("case", "coefficients must be [head, in, out]", coefficients.text);
+    refuse_field("case", "coefficients", "must be [head, in, out]", coefficients.text);
   const auto heads = static_cast<std::size_t>(coefficients.shape[0]);
   const auto in = static_cast<std::size_t>(coefficients.shape[1]);
   const auto out = static_cast<std::size_t>(coefficients.shape[2]);
@@ -196,7 +196,7 @@ void run_temperature(Check& check) {
       temperature.form = static_cast<TemperatureForm>(i);
       known = true;
     }
-  if (!known) refuse("case", "form must be llama4, ministral or log_n", form);
+  if (!known) refuse_field("case", "form", "must be llama4, ministral or log_n", form);
   const auto parameter = [&](std::string_view key) {
     const Json* given = check.find(key);
     if (given == nullptr) return 0.0;

@@ -90,8 +90,10 @@ void check_sizes(const HeadsArray& q, const HeadsArray& k, const OwnedPositions&
     refuse("case", "heads of k must divide those of q", heads);
   if (q.axes['b'].size != k.axes['b'].size)
     refuse("case", "q and k must have one batch", k.axes['b'].size);
-  if (query.count() != q.axes['t'].size) refuse("case", "q needs a position each", query.count());
-  if (key.count() != k.axes['t'].size) refuse("case", "k needs a position each", key.count());
+  if (query.count() != q.axes['t'].size)
+    refuse_field("case", "q", "needs a position each", query.count());
+  if (key.count() != k.axes['t'].size)
+    refuse_field("case", "k", "needs a position each", key.count());
 }
 
 double dot(const Vectors& q, const Vectors& k, Index b, Index h, Index i, Index j) {

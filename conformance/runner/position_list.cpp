@@ -30,7 +30,7 @@ std::string default_letters(std::size_t rank) {
   if (rank == 1) return "t";
   if (rank == 2) return "bt";
   if (rank == 3) return "abt";
-  refuse("case", "positions must have 1, 2 or 3 axes", static_cast<Index>(rank));
+  refuse_field("case", "positions", "must have 1, 2 or 3 axes", static_cast<Index>(rank));
 }
 
 OwnedPositions from_array(const Check& check, const std::string& text) {
@@ -161,7 +161,7 @@ bool has_positions(const Check& check, std::string_view key) {
 OwnedPositions positions_of(const Check& check, std::string_view key) {
   OwnedPositions p = given_positions(check, key);
   const Index axes = check.integer("repeat_axes", 1);
-  if (axes < 1 || axes > 16) refuse("case", "repeat_axes must be 1 to 16", axes);
+  if (axes < 1 || axes > 16) refuse_field("case", "repeat_axes", "must be 1 to 16", axes);
   return axes > 1 ? repeated_axes(p, static_cast<std::int32_t>(axes)) : p;
 }
 

@@ -52,11 +52,12 @@ Projected::Projected(const Check& check) {
   const Json& words = *check.find("project");
   known_members(words, {"heads", "residual", "tokens", "norm", "q", "k", "v", "out"});
   heads_ = words.at("heads").as_integer();
-  if (heads_ < 1) refuse("case", "project needs heads", heads_);
+  if (heads_ < 1) refuse_field("case", "project", "needs heads", heads_);
   const Json* residual = words.find("residual");
   residual_ = residual != nullptr && residual->as_bool();
   for (const char* name : {"q", "k", "v", "out"}) read_linear(check, name, linear(name));
-  if (q_.x.empty() || k_.x.empty() || v_.x.empty()) refuse("case", "project needs q, k and v");
+  if (q_.x.empty() || k_.x.empty() || v_.x.empty())
+    refuse_field("case", "project", "needs q, k and v");
   check_sizes();
   if (const Json* norm = words.find("norm")) {
     known_members(*norm, {"gamma", "beta", "epsilon"});
@@ -114,7 +115,8 @@ void Projected::read_tokens(const Check& check, const Json& words) {
     count_ = batch_ == 0 ? 0 : static_cast<Index>(tokens_.size()) / batch_;
   }
   if (static_cast<Index>(tokens_.size()) != batch_ * count_)
-    refuse("case", "project needs as many tokens in each row", static_cast<Index>(tokens_.size()));
+    refuse_field("case", "project", "needs as many tokens in each row",
+                 static_cast<Index>(tokens_.size()));
   for (const Index t : tokens_)
     if (t >= hidden_[0].rows) refuse("case", "a token must be a row of the hidden states", t);
 }

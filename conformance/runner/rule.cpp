@@ -11,14 +11,13 @@ double parse_number(std::string_view text, std::string_view key) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size())
-    refuse("rule", std::string(key) + " must be a number", text);
+    refuse_field("rule", key, "must be a number", text);
   return value;
 }
 
 Index whole(double value, std::string_view key) {
   const auto i = static_cast<Index>(value);
-  if (static_cast<double>(i) != value)
-    refuse("rule", std::string(key) + " must be an integer", value);
+  if (static_cast<double>(i) != value) refuse_field("rule", key, "must be an integer", value);
   return i;
 }
 
@@ -68,14 +67,14 @@ Index Rule::integer(std::string_view key, Index fallback) const {
 bool Rule::flag(std::string_view key) const {
   if (!has(key)) return false;
   if (text(key) != "true" && text(key) != "false")
-    refuse("rule", std::string(key) + " must be true or false", text(key));
+    refuse_field("rule", key, "must be true or false", text(key));
   return text(key) == "true";
 }
 
 std::vector<double> Rule::numbers(std::string_view key) const {
   std::string_view list = text(key);
   if (list.size() < 2 || list.front() != '[' || list.back() != ']')
-    refuse("rule", std::string(key) + " must be a list", list);
+    refuse_field("rule", key, "must be a list", list);
   list = list.substr(1, list.size() - 2);
   std::vector<double> out;
   for (std::size_t from = 0; from <= list.size() && !list.empty();) {

@@ -21,8 +21,8 @@ template <class T>
 Array converted(const std::vector<double>& values, DType dtype, std::vector<Index> shape) {
   Array a = make_array(dtype, std::move(shape));
   if (a.bytes.size() != values.size() * sizeof(T))
-    refuse("case", "numbers must fill their shape, without a rest",
-           static_cast<Index>(values.size()));
+    refuse_field("case", "numbers", "must fill their shape, without a rest",
+                 static_cast<Index>(values.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const T x = number_as<T>(values[i]);
     std::memcpy(a.bytes.data() + i * sizeof(T), &x, sizeof(T));

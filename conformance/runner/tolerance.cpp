@@ -98,7 +98,7 @@ void compare(Comparison& c, std::span<const double> got, const Slice& want, cons
       const std::vector<Index> at = index();
       const auto row = at.empty() ? std::size_t{0} : static_cast<std::size_t>(at.front());
       if (row >= t.abs_by_position.size())
-        refuse("case", "abs_by_position has fewer rows than the array", want.name);
+        refuse_field("case", "abs_by_position", "has fewer rows than the array", want.name);
       abs = t.abs_by_position[row];
     }
     const double allowed = t.exact ? 0 : abs + t.rel * std::abs(values[i]);

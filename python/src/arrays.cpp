@@ -13,7 +13,7 @@ std::string python_type(nb::handle h) {
 }
 
 [[noreturn]] void refuse_array(Name n, const std::string& rule, const std::string& got) {
-  refuse_field(n.who, n.name, std::string(n.name) + " " + rule, got);
+  refuse_field(n.who, n.name, rule, got);
 }
 
 constexpr const char* kTypes =
@@ -267,7 +267,7 @@ DType dtype_of(nb::handle h, const char* who) {
       nb::isinstance<nb::str>(name) ? nb::cast<std::string>(name) : python_type(h);
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
     if (word == numpy_name(t) || word == dtype_name(t)) return t;
-  refuse_field(who, "dtype", "dtype must be float64, float32, float16 or bfloat16", word);
+  refuse_field(who, "dtype", "must be float64, float32, float16 or bfloat16", word);
 }
 
 nb::object new_array(DType t, std::span<const Index> shape, bool zeros) {
@@ -288,7 +288,7 @@ HeadsLayout layout_of(const TensorView& v, std::optional<std::string_view> order
   if (!order) {
     if (v.rank == 3) return HeadsLayout::thd;
     refuse_field(n.who, "order",
-                 "order must be given for arrays that have not three axes: bthd, bhtd or tbhd",
+                 "must be given for arrays that have not three axes: bthd, bhtd or tbhd",
                  std::string(n.name) + " with " + std::to_string(v.rank) + " axes");
   }
   return layout_from_name(*order);
@@ -299,7 +299,7 @@ PositionsArgument::PositionsArgument(nb::handle h, Name n) {
     take_list(h, n);
     return;
   }
-  if (h.is_none()) refuse_field(n.who, n.name, std::string(n.name) + " must be given");
+  if (h.is_none()) refuse_field(n.who, n.name, "must be given");
   array_ = Borrowed(h, n, Use::read);
   positions_ = positions(array_.const_view());
 }
@@ -350,7 +350,7 @@ const Borrowed* NamedBorrowed::find(std::string_view name) const {
 }
 
 void refuse_word(Name n, std::span<const std::string_view> words, std::string_view got) {
-  std::string rule = std::string(n.name) + " must be one of ";
+  std::string rule = "must be one of ";
   for (std::size_t i = 0; i < words.size(); ++i) rule.append(i ? ", " : "").append(words[i]);
   refuse_field(n.who, n.name, rule, got);
 }

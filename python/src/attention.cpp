@@ -76,8 +76,7 @@ void Attention::make_plan(nb::handle encodings) {
   const char* const rule = "must be whole numbers that rise from 0";
   const auto past = options().value<Distances>("past_distances", rule);
   const auto future = options().value<Distances>("future_distances", rule);
-  if (future && !past)
-    refuse_field(kWho, "future_distances", "future_distances belongs to past_distances");
+  if (future && !past) refuse_field(kWho, "future_distances", "belongs to past_distances");
   const auto make = [&] {
     if (!past) return AttentionPlan(views, sizes, length);
     return drawn_plan(views, sizes, length, {*past, future ? *future : Distances{}});
@@ -173,7 +172,7 @@ nb::dict Attention::scores(nb::handle names) {
       if (name == word) to = view;
     if (to == nullptr)
       refuse_field(kWho, "names",
-                   "names must be of content, scores, capped, probabilities, query_position, "
+                   "must be of content, scores, capped, probabilities, query_position, "
                    "position_key and "
                    "position_position",
                    name);

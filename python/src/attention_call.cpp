@@ -86,10 +86,9 @@ ConstTensorView CallArguments::take_integers(const char* name, std::int32_t lift
     std::vector<Index>& list = lists_.emplace_back();
     std::vector<Index> shape;
     if (!read_list(o, list, shape) || shape.size() > 2)
-      refuse_field(
-          kAttentionName, name,
-          std::string(name) + " must be whole numbers: an array, a list or lists of equal length",
-          text_of(nb::repr(o)));
+      refuse_field(kAttentionName, name,
+                   "must be whole numbers: an array, a list or lists of equal length",
+                   text_of(nb::repr(o)));
     static const Index nothing = 0;
     v.data = list.empty() ? &nothing : list.data();
     v.dtype = DType::i64;
@@ -115,7 +114,7 @@ void CallArguments::read_mask() {
   if (const auto w = options_.value<std::vector<Index>>(
           "window", "must be two whole numbers, left and right")) {
     if (w->size() != 2)
-      refuse_field(kAttentionName, "window", "window must be two whole numbers, left and right",
+      refuse_field(kAttentionName, "window", "must be two whole numbers, left and right",
                    std::to_string(w->size()));
     m.window_left = (*w)[0];
     m.window_right = (*w)[1];
@@ -148,7 +147,7 @@ void CallArguments::read_offset() {
   const nb::object offset = options_.get("offset");
   if (!m.query_order.empty() || !m.key_order.empty()) {
     if (!offset.is_none())
-      refuse_field(kAttentionName, "offset", "offset must not be given beside query_order",
+      refuse_field(kAttentionName, "offset", "must not be given beside query_order",
                    text_of(nb::repr(offset)));
     return;
   }
@@ -158,7 +157,7 @@ void CallArguments::read_offset() {
   }
   const std::string word = offset.is_none() ? "end" : text_of(offset);
   if (word != "end" && word != "start")
-    refuse_field(kAttentionName, "offset", "offset must be end, start or a whole number", word);
+    refuse_field(kAttentionName, "offset", "must be end, start or a whole number", word);
   QueryOffsets found = query_offsets(args_, word == "end" ? QueriesAt::end : QueriesAt::start);
   m.query_offset = found.offset;
   offsets_ = std::move(found.offsets);

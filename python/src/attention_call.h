@@ -28,7 +28,7 @@ struct Options {
     if (o.is_none()) return std::nullopt;
     T v{};
     if (!nb::try_cast<T>(o, v))
-      refuse_field(kAttentionName, name, std::string(name) + " " + rule, text_of(nb::repr(o)));
+      refuse_field(kAttentionName, name, rule, text_of(nb::repr(o)));
     return v;
   }
 };

@@ -13,7 +13,7 @@ RotarySpec rotation_of(const std::vector<std::string>& encodings, Index length) 
     if (is_rotary(e.scheme)) return resolve(e, Context{.length = length});
   }
   refuse_field(kAttentionName, "regions",
-               "regions rotate q and k at other positions and need a rotary encoding");
+               "rotate q and k at other positions and need a rotary encoding");
 }
 
 // Dense memory of the shape of x.
@@ -44,11 +44,9 @@ Regions::Regions(const CallArguments& call, const nb::object& given,
                  const std::vector<std::string>& encodings, Index length)
     : spec_(rotation_of(encodings, length)), call_(call) {
   const AttentionArgs& a = call.args();
-  if (!a.block_table.empty())
-    refuse_field(kAttentionName, "regions", "regions need keys without pages");
+  if (!a.block_table.empty()) refuse_field(kAttentionName, "regions", "need keys without pages");
   if (!nb::isinstance<nb::dict>(given))
-    refuse_field(kAttentionName, "regions",
-                 "regions must be those of self_extend, rerope or dual_chunk",
+    refuse_field(kAttentionName, "regions", "must be those of self_extend, rerope or dual_chunk",
                  text_of(nb::repr(given)));
   const RotaryPlan plan(spec_, a.q.dtype, {.outside = OutsideRange::allow});
   const Options options{nb::cast<nb::dict>(given)};
@@ -59,7 +57,7 @@ Regions::Regions(const CallArguments& call, const nb::object& given,
     const Borrowed array(bounds, {kAttentionName, "regions"}, Use::read);
     const ConstTensorView& v = array.const_view();
     if (v.rank != 1 || v.shape[0] != 3 || v.dtype != DType::i64)
-      refuse_field(kAttentionName, "regions", "regions must have chunk, low and high as int64");
+      refuse_field(kAttentionName, "regions", "must have chunk, low and high as int64");
     const auto bound = [&](Index i) { return static_cast<const Index*>(v.data)[i * v.stride[0]]; };
     ScoreRegion& r = list_.emplace_back();
     r.chunk = bound(0), r.low = bound(1), r.high = bound(2);

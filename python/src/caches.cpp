@@ -14,7 +14,7 @@ constexpr const char* kTable = "rotary table";
 const RotaryTable& table_of(nb::handle h) {
   const RotaryTable* table = nullptr;
   if (!nb::try_cast(h, table, false) || table == nullptr)
-    refuse_field(kRotary, "table", "table must be a RotaryTable", text_of(h.type()));
+    refuse_field(kRotary, "table", "must be a RotaryTable", text_of(h.type()));
   return *table;
 }
 
@@ -52,7 +52,7 @@ nb::object gradients(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::han
   if (dk.given()) d.k = heads(dk.const_view(), x.layout);
   const PositionsArgument p(positions, {kRotary, "positions"});
   if (block < 0 || block >= static_cast<Index>(plan.spec().blocks.size()))
-    refuse(kRotary, "block must be one of the plan's", block);
+    refuse_field(kRotary, "block", "must be one of the plan's", block);
   const Spectrum& s = plan.spec().blocks[static_cast<std::size_t>(block)].spectrum;
   const ConstHeads& h = x.in.q.data != nullptr ? x.in.q : x.in.k;
   const Index frequency_shape[] = {s.heads, s.axes, s.pairs()}, gain_shape[] = {1};
@@ -94,8 +94,8 @@ RotaryPlan with_frequencies(const RotaryPlan& plan, nb::handle frequencies) {
   if ((!wide && v.dtype != DType::f32) || v.rank != 3 || v.shape[0] < 1 || v.shape[1] != s.axes ||
       v.shape[2] != s.pairs())
     refuse_field(kRotary, kName,
-                 "frequencies must be float64 or float32, [heads or 1, " + std::to_string(s.axes) +
-                     ", " + std::to_string(s.pairs()) + "]",
+                 "must be float64 or float32, [heads or 1, " + std::to_string(s.axes) + ", " +
+                     std::to_string(s.pairs()) + "]",
                  std::string(numpy_name(v.dtype)) + " [" + sizes + "]");
   s.heads = v.shape[0];
   s.frequency.clear();

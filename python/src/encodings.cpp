@@ -109,8 +109,7 @@ std::string complete_text(const std::string& text, std::optional<Index> heads,
        {std::tuple{heads, &sizes.heads, "heads"}, std::tuple{head_dim, &sizes.head_dim, "head_dim"},
         std::tuple{width, &sizes.width, "width"}, std::tuple{rows, &sizes.rows, "rows"}}) {
     if (given && *given < 1)
-      refuse_field("complete", name, std::string(name) + " must be positive",
-                   std::to_string(*given));
+      refuse_field("complete", name, "must be positive", std::to_string(*given));
     *to = given.value_or(0);
   }
   return to_text(complete(text, sizes).encoding);
@@ -122,7 +121,7 @@ std::string scheme_text(nb::handle h, const char* who) {
   if (nb::isinstance<nb::str>(h)) return text_of(h);
   const nb::object text = nb::getattr(h, "_text", nb::none());
   if (!nb::isinstance<nb::str>(text))
-    refuse_field(who, "encoding", "encoding must be SCHEME text or an encoding of posenc",
+    refuse_field(who, "encoding", "must be SCHEME text or an encoding of posenc",
                  nb::cast<std::string>(h.type().attr("__name__")));
   return text_of(text);
 }
@@ -145,8 +144,8 @@ Context context_of(nb::handle h, const char* who) {
   if (h.is_none()) return {};
   Index n = 0;
   if (!nb::try_cast<Index>(h, n, false))
-    refuse_field(who, "context", "context must be a whole number", text_of(nb::repr(h)));
-  if (n < 1) refuse_field(who, "context", "context must be positive", std::to_string(n));
+    refuse_field(who, "context", "must be a whole number", text_of(nb::repr(h)));
+  if (n < 1) refuse_field(who, "context", "must be positive", std::to_string(n));
   return Context{.length = n};
 }
 

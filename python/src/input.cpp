@@ -54,10 +54,10 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
       const std::string& name = given_array.first;
       if (std::none_of(self->parameters.begin(), self->parameters.end(),
                        [&](const Parameter& p) { return p.name == name; }))
-        refuse_field(kInput, "parameters",
-                     "parameters must be those that the encoding learns (" +
-                         (known.empty() ? "none" : known) + ")",
-                     name);
+        refuse_field(
+            kInput, "parameters",
+            "must be those that the encoding learns (" + (known.empty() ? "none" : known) + ")",
+            name);
     }
     for (std::size_t i = 0; i < self->parameters.size(); ++i) {
       const Parameter& p = self->parameters[i];
@@ -67,7 +67,7 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
         self->values.push_back(start_of(self->encoding, p, *seed, i));
       else
         refuse_field(kInput, "parameters",
-                     "parameters must hold " + p.name +
+                     "must hold " + p.name +
                          ", which the encoding learns; seed= draws it as before training");
     }
     const std::vector<ConstTensorView> views = self->views();
@@ -154,8 +154,7 @@ void gradient_into(const Input& self, nb::handle d_y, nb::handle positions, nb::
     const nb::str name(parameter.name.c_str());
     if (!d_parameters.contains(name))
       refuse_field(kInput, "d_parameters",
-                   "d_parameters must hold an array for every parameter, and has none for " +
-                       parameter.name);
+                   "must hold an array for every parameter, and has none for " + parameter.name);
     views.push_back(
         kept.emplace_back(d_parameters[name], Name{kInput, "d_parameters"}, Use::write).view());
   }
@@ -190,8 +189,8 @@ struct EmbedCall {
     for (const nb::handle h : nb::iter(list)) {
       const Part* p = nullptr;
       if (!nb::try_cast<const Part*>(h, p, false) || p == nullptr)
-        refuse(kEmbed, "parts must be EmbedParts",
-               nb::cast<std::string>(h.type().attr("__name__")));
+        refuse_field(kEmbed, "parts", "must be EmbedParts",
+                     nb::cast<std::string>(h.type().attr("__name__")));
       parts.push_back({.table = take(p->table, "table"),
                        .ids = take(p->ids, "ids"),
                        .rows = take(p->rows, "rows"),

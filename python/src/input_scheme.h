@@ -20,7 +20,7 @@ auto with_absolute(const Encoding& e, const F& f) {
         if constexpr (AbsoluteScheme<S>)
           return f(s);
         else
-          refuse(kInput, "encoding must be one that adds rows at the input", S::card.name);
+          refuse_field(kInput, "encoding", "must be one that adds rows at the input", S::card.name);
       },
       e.scheme);
 }

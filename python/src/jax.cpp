@@ -23,8 +23,9 @@ DType dtype_of_xla(int type) {
                                              {11, DType::f32}, {12, DType::f64}, {16, DType::bf16}};
   for (const auto& [number, dtype] : known)
     if (number == type) return dtype;
-  refuse(kJax, "arrays must be int32, int64, float16, bfloat16, float32 or float64; XLA's type is",
-         Index(type));
+  refuse_field(kJax, "arrays",
+               "must be int32, int64, float16, bfloat16, float32 or float64; XLA's type is",
+               Index(type));
 }
 
 // Buffers are dense, the last axis first in memory.
@@ -105,8 +106,8 @@ struct Rows {
   Rows(const Call& c, Index first) : encoding(parse_encoding(c.text("encoding"))) {
     parameters = parameters_of(encoding);
     if (c.arguments() - first != static_cast<Index>(parameters.size()))
-      refuse(kJax, "parameters must be those of the encoding, one array each",
-             c.arguments() - first);
+      refuse_field(kJax, "parameters", "must be those of the encoding, one array each",
+                   c.arguments() - first);
     for (std::size_t i = 0; i < parameters.size(); ++i)
       values.push_back(
           parameter_values(kInput, parameters[i], c.argument(first + static_cast<Index>(i))));
@@ -146,7 +147,7 @@ void write_values(const std::vector<double>& from, const TensorView& to) {
     std::transform(from.begin(), from.end(), static_cast<float*>(to.data),
                    [](double v) { return static_cast<float>(v); });
   else
-    refuse(kJax, "parameters must be float32 or float64", dtype_name(to.dtype));
+    refuse_field(kJax, "parameters", "must be float32 or float64", dtype_name(to.dtype));
 }
 
 void clear(const TensorView& v) {

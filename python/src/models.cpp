@@ -64,8 +64,7 @@ std::string system_text(nb::handle h, Name n) {
     nb::raise_python_error();
   std::string text(data, static_cast<std::size_t>(size));
   if (text.find('\0') != std::string::npos)
-    refuse_field(n.who, n.name, std::string(n.name) + " must not hold a zero byte",
-                 text_of(nb::repr(h)));
+    refuse_field(n.who, n.name, "must not hold a zero byte", text_of(nb::repr(h)));
   return text;
 }
 
@@ -175,8 +174,7 @@ std::string path_of(nb::handle h, const char* who) {
   const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
   if (!p.is_valid()) {
     PyErr_Clear();
-    refuse_field(who, "path", "path must be a path",
-                 nb::cast<std::string>(h.type().attr("__name__")));
+    refuse_field(who, "path", "must be a path", nb::cast<std::string>(h.type().attr("__name__")));
   }
   return system_text(p, {who, "path"});
 }

@@ -80,18 +80,16 @@ void add_text(nb::module_& m) {
 MropeRule rule_of(std::string_view name, std::optional<double> tokens_per_second) {
   if (name == "qwen2_5_vl") {
     if (!tokens_per_second)
-      refuse_field("mrope", "tokens_per_second",
-                   "tokens_per_second must be given with rule qwen2_5_vl");
+      refuse_field("mrope", "tokens_per_second", "must be given with rule qwen2_5_vl");
     return qwen2_5_vl_rule(*tokens_per_second);
   }
   if (tokens_per_second)
-    refuse_field("mrope", "tokens_per_second", "tokens_per_second belongs to rule qwen2_5_vl",
-                 name);
+    refuse_field("mrope", "tokens_per_second", "belongs to rule qwen2_5_vl", name);
   if (name == "qwen2_vl") return qwen2_vl_rule();
   if (name == "qwen2_vl_classic") return qwen2_vl_classic_rule();
   if (name == "qwen3_vl") return qwen3_vl_rule();
-  refuse_field("mrope", "rule",
-               "rule must be one of qwen2_vl, qwen2_vl_classic, qwen2_5_vl, qwen3_vl", name);
+  refuse_field("mrope", "rule", "must be one of qwen2_vl, qwen2_vl_classic, qwen2_5_vl, qwen3_vl",
+               name);
 }
 
 nb::object mrope(nb::handle types, std::string_view rule, nb::handle images, nb::handle videos,
@@ -138,7 +136,7 @@ void add_moved(nb::module_& m) {
         if (nb::try_cast<Index>(delta, whole)) return to_python(shifted(from.value(), whole));
         double real = 0;
         if (nb::try_cast<double>(delta, real)) return to_python(shifted(from.value(), real));
-        refuse_field("shifted", "delta", "delta must be a number, or a whole number for each row",
+        refuse_field("shifted", "delta", "must be a number, or a whole number for each row",
                      text_of(nb::repr(delta)));
       },
       nb::arg("positions").none(), nb::arg("delta").none(),

@@ -32,8 +32,7 @@ auto of_tokens(nb::handle tokens, const F& fn) {
   if (nb::try_cast<Index>(tokens, count)) return fn(count);
   Indices cu;
   if (!nb::try_cast<Indices>(tokens, cu))
-    refuse_field("shard", "tokens",
-                 "tokens must be a number of tokens, or cu_seqlens of packed documents",
+    refuse_field("shard", "tokens", "must be a number of tokens, or cu_seqlens of packed documents",
                  text_of(nb::repr(tokens)));
   return fn(std::span<const Index>(cu));
 }
@@ -66,7 +65,7 @@ void add_shards(nb::module_& m) {
             return to_python(shard_positions(t, ranks, rank, layout_word(layout), first));
           } else {
             if (first != 0)
-              refuse_field("shard", "first", "first must be 0 with packed documents",
+              refuse_field("shard", "first", "must be 0 with packed documents",
                            std::to_string(first));
             return to_python(shard_positions(t, ranks, rank, layout_word(layout)));
           }

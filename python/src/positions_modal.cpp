@@ -70,8 +70,7 @@ void add_spans(nb::module_& m) {
         std::vector<GlmSpan> list;
         for (const Indices& s : spans) {
           if (s.size() != 2)
-            refuse_field("glm", "spans", "spans must be pairs (mask, tokens)",
-                         std::to_string(s.size()));
+            refuse_field("glm", "spans", "must be pairs (mask, tokens)", std::to_string(s.size()));
           list.push_back({s[0], s[1]});
         }
         return to_python(glm_positions(context, list));
@@ -84,8 +83,7 @@ void add_spans(nb::module_& m) {
       [](nb::handle ids, nb::handle mask, const Indices& tokens, bool two_streams, bool counts_on,
          Index padded) {
         if (tokens.size() != 4)
-          refuse_field("chatglm", "tokens",
-                       "tokens must be the ids of start, mask, gmask and smask",
+          refuse_field("chatglm", "tokens", "must be the ids of start, mask, gmask and smask",
                        std::to_string(tokens.size()));
         const Borrowed t(ids, {"chatglm", "ids"}, Use::read);
         const Borrowed real = optional_array(mask, {"chatglm", "mask"}, Use::read);
@@ -113,12 +111,11 @@ void add_modalities(nb::module_& m) {
           nb::dict d;
           if (!nb::try_cast<nb::dict>(h, d) || !d.contains("positions"))
             refuse_field("modalities", "modalities",
-                         "modalities must be dicts of id, positions, stream, scale and origin",
+                         "must be dicts of id, positions, stream, scale and origin",
                          text_of(nb::repr(h)));
           const auto numbers = [&](const char* name, auto v) {
             if (d.contains(name) && !nb::try_cast<decltype(v)>(d[name], v))
-              refuse_field("modalities", name, std::string(name) + " must be numbers",
-                           text_of(nb::repr(d[name])));
+              refuse_field("modalities", name, "must be numbers", text_of(nb::repr(d[name])));
             return v;
           };
           all.push_back({numbers("id", Index{0}), owned(given(d["positions"]).value()),
@@ -139,11 +136,10 @@ OmniRule omni_rule(std::string_view rule, double positions_per_second,
                    std::optional<double> seconds_per_chunk) {
   const bool chunks = rule == "qwen2_5_omni";
   if (!chunks && rule != "qwen3_omni")
-    refuse_field("omni", "rule", "rule must be one of qwen2_5_omni, qwen3_omni", rule);
+    refuse_field("omni", "rule", "must be one of qwen2_5_omni, qwen3_omni", rule);
   if (chunks != seconds_per_chunk.has_value())
     refuse_field("omni", "seconds_per_chunk",
-                 chunks ? "seconds_per_chunk must be given with rule qwen2_5_omni"
-                        : "seconds_per_chunk belongs to rule qwen2_5_omni");
+                 chunks ? "must be given with rule qwen2_5_omni" : "belongs to rule qwen2_5_omni");
   return chunks ? qwen2_5_omni_rule(positions_per_second, *seconds_per_chunk)
                 : qwen3_omni_rule(positions_per_second);
 }
@@ -183,7 +179,7 @@ void add_more_media(nb::module_& m) {
       [](Index frames, std::string_view rule, Index window) {
         if (rule == "qwen2_5_omni") return qwen2_5_omni_sound_tokens(frames);
         if (rule == "qwen3_omni") return qwen3_omni_sound_tokens(frames, window);
-        refuse_field("omni", "rule", "rule must be one of qwen2_5_omni, qwen3_omni", rule);
+        refuse_field("omni", "rule", "must be one of qwen2_5_omni, qwen3_omni", rule);
       },
       nb::arg("frames"), nb::kw_only(), nb::arg("rule"), nb::arg("window") = 50,
       nb::sig("def omni_sound_tokens(frames: int, *, rule: str, window: int = 50) -> int"),

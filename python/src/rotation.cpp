@@ -140,7 +140,7 @@ nb::object cos_sin(nb::handle encoding, nb::handle positions, std::string_view l
     sin = new_array(t, shape);
   } else {
     if (!PyTuple_Check(out.ptr()) || PyTuple_Size(out.ptr()) != 2)
-      refuse_field(kWho, "out", "out must be a tuple of two arrays, for cos and for sin");
+      refuse_field(kWho, "out", "must be a tuple of two arrays, for cos and for sin");
     cos = nb::borrow(PyTuple_GetItem(out.ptr(), 0));
     sin = nb::borrow(PyTuple_GetItem(out.ptr(), 1));
   }

@@ -20,7 +20,7 @@ struct Tensors {
   Tensors(nb::handle qh, nb::handle kh, Order order, Use use) {
     q = optional_array(qh, {kRotary, "q"}, use);
     k = optional_array(kh, {kRotary, "k"}, use);
-    if (!q.given() && !k.given()) refuse_field(kRotary, "q", "q or k must be given");
+    if (!q.given() && !k.given()) refuse_field(kRotary, "q", "or k must be given");
     const Borrowed& first = q.given() ? q : k;
     layout = layout_of(first.view(), order, {kRotary, q.given() ? "q" : "k"});
     if (q.given()) in.q = heads(q.const_view(), layout);
@@ -60,7 +60,7 @@ struct Outputs {
       return;
     }
     if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != 2)
-      refuse_field(kRotary, "out", "out must be a tuple of two arrays, for q and for k");
+      refuse_field(kRotary, "out", "must be a tuple of two arrays, for q and for k");
     q_given = nb::borrow(PyTuple_GetItem(given.ptr(), 0));
     k_given = nb::borrow(PyTuple_GetItem(given.ptr(), 1));
   }

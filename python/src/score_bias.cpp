@@ -34,7 +34,7 @@ class BiasCall {
     if (by_distance) {
       require_distances(texts);
       if (!key_positions.is_none())
-        refuse_field(kBias, "key_positions", "key_positions must not be given with by_distance");
+        refuse_field(kBias, "key_positions", "must not be given with by_distance");
       const std::int32_t axes = query_.value().axes;
       zero_ = explicit_positions(std::vector<Index>(static_cast<std::size_t>(axes), 0), 1, axes);
       keys_ = zero_;
@@ -63,7 +63,7 @@ class BiasCall {
     const TensorView& v = d.view();
     if (v.rank != static_cast<std::int32_t>(want.size()) ||
         !std::equal(want.begin(), want.end(), v.shape.begin()))
-      refuse_field(kBias, "d_bias", "d_bias must have the shape of the bias",
+      refuse_field(kBias, "d_bias", "must have the shape of the bias",
                    text_of(d_bias.attr("shape")));
     nb::dict of_parameters, of_inputs;
     std::vector<NamedGradient> gradients;
@@ -104,7 +104,7 @@ class BiasCall {
     }
     if (missing)
       refuse_field(kBias, "parameters",
-                   "parameters must hold what the encodings learn: " + names +
+                   "must hold what the encodings learn: " + names +
                        "; start=SEED draws it as before training");
   }
   static void require_distances(const std::vector<std::string>& texts) {
@@ -112,12 +112,11 @@ class BiasCall {
       const Encoding parsed = parse_encoding(text);
       const Alibi* alibi = std::get_if<Alibi>(&parsed.scheme);
       if (alibi != nullptr && alibi->precision != AlibiPrecision::exact)
-        refuse_field(
-            kBias, "by_distance",
-            "by_distance must not be true of a bias that is rounded at the position of each "
-            "key: give the positions of queries and keys, or leave precision out for the "
-            "exact bias",
-            text);
+        refuse_field(kBias, "by_distance",
+                     "must not be true of a bias that is rounded at the position of each "
+                     "key: give the positions of queries and keys, or leave precision out for the "
+                     "exact bias",
+                     text);
     }
   }
   static std::vector<NamedArray> named(const NamedBorrowed& from) {

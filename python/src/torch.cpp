@@ -59,9 +59,8 @@ DType dtype_of_tensor(nb::handle dtype, Name n) {
   for (const auto& [object, t] : host->types)
     if (object == dtype.ptr()) return t;
   refuse_field(n.who, n.name,
-               std::string(n.name) +
-                   " must have elements of float64, float32, float16, bfloat16, int64, int32, "
-                   "uint8 or bool",
+               "must have elements of float64, float32, float16, bfloat16, int64, int32, "
+               "uint8 or bool",
                text_of(dtype));
 }
 
@@ -69,8 +68,7 @@ std::int32_t numbers(nb::handle tuple, std::array<Index, TensorView::kMaxRank>& 
   const Py_ssize_t size = PyTuple_Size(tuple.ptr());
   if (size < 0) nb::raise_python_error();
   if (size > TensorView::kMaxRank)
-    refuse_field(n.who, n.name, std::string(n.name) + " must have at most 5 axes",
-                 std::to_string(size));
+    refuse_field(n.who, n.name, "must have at most 5 axes", std::to_string(size));
   for (Py_ssize_t i = 0; i < size; ++i)
     to[static_cast<std::size_t>(i)] = PyLong_AsLongLong(PyTuple_GetItem(tuple.ptr(), i));
   if (PyErr_Occurred() != nullptr) nb::raise_python_error();
@@ -150,13 +148,11 @@ TensorView exchanged_view(nb::handle tensor, Name n) {
   if (host->exchange->view(tensor.ptr(), &d) != 0) {
     nb::python_error problem;  // takes it, so that others can be asked
     if (nb::getattr(tensor, "is_nested", nb::bool_(false)).is(nb::handle(Py_True)))
-      refuse_field(n.who, n.name, std::string(n.name) + " must be a dense tensor of numbers",
-                   "nested");
+      refuse_field(n.who, n.name, "must be a dense tensor of numbers", "nested");
     throw problem;
   }
   if (d.ndim > TensorView::kMaxRank)
-    refuse_field(n.who, n.name, std::string(n.name) + " must have at most 5 axes",
-                 std::to_string(d.ndim));
+    refuse_field(n.who, n.name, "must have at most 5 axes", std::to_string(d.ndim));
   const std::optional<DType> t = dtype_of_dlpack(d.dtype);
   TensorView v;
   v.dtype = t ? *t : dtype_of_tensor(tensor.attr("dtype"), n);
@@ -204,7 +200,7 @@ TensorView torch_view(nb::handle tensor, Name n) {
   static PyObject* const stride = name_of("stride");
   static PyObject* const dtype = name_of("dtype");
   if (PyObject_IsInstance(tensor.ptr(), host->tensor.ptr()) != 1)
-    refuse_field(n.who, n.name, std::string(n.name) + " must be a tensor",
+    refuse_field(n.who, n.name, "must be a tensor",
                  nb::cast<std::string>(tensor.type().attr("__name__")));
   if (host->exchange != nullptr) return exchanged_view(tensor, n);
   TensorView v;

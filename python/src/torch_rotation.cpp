@@ -23,7 +23,7 @@ HeadsLayout layout_named(Order layout, nb::handle x, const char* name) {
   const std::int32_t axes = torch_view(x, {kRotary, name}).rank;
   if (axes == 3) return HeadsLayout::thd;
   refuse_field(kRotary, "layout",
-               "layout must be given for tensors that have not three axes: bhtd, bthd or tbhd",
+               "must be given for tensors that have not three axes: bhtd, bthd or tbhd",
                std::string(name) + " with " + std::to_string(axes) + " axes");
 }
 
@@ -34,7 +34,7 @@ struct Given {
 
   Given(nb::handle q, nb::handle k, Order layout, const char* q_name = "q",
         const char* k_name = "k") {
-    if (q.is_none() && k.is_none()) refuse_field(kRotary, "q", "q or k must be given");
+    if (q.is_none() && k.is_none()) refuse_field(kRotary, "q", "or k must be given");
     const HeadsLayout l = layout_named(layout, q.is_none() ? k : q, q.is_none() ? k_name : q_name);
     if (!q.is_none()) qk.q = heads(torch_view(q, {kRotary, q_name}), l);
     if (!k.is_none()) qk.k = heads(torch_view(k, {kRotary, k_name}), l);
@@ -98,16 +98,15 @@ struct Rows {
     rows.index = positions_of(index, "index");
     const Index tokens = std::max(x.qk.q.tokens, x.qk.k.tokens);
     if (rows.index.count * rows.index.batch == 0 && tokens > 0)  // else it counts as not given
-      refuse_field(
-          kRotary, "index",
-          "index must have a row number for each of the " + std::to_string(tokens) + " tokens",
-          "none");
+      refuse_field(kRotary, "index",
+                   "must have a row number for each of the " + std::to_string(tokens) + " tokens",
+                   "none");
   }
 
  private:
   Index width() const {
     const ConstTensorView& c = rows.cos;
-    if (c.rank == 0) refuse(kRotary, "cos must have two axes or more", Index{0});
+    if (c.rank == 0) refuse_field(kRotary, "cos", "must have two axes or more", Index{0});
     return c.shape[static_cast<std::size_t>(c.rank - 1)] *
            (rows.layout == TableLayout::half ? 2 : 1);
   }

@@ -20,7 +20,8 @@ struct Alignment {
 
   Alignment(const ConstTensorView& given, const ConstTokenView& y, Index n) : v(given), rows(n) {
     if ((v.rank != 2 && v.rank != 3) || (v.dtype != DType::i64 && v.dtype != DType::i32))
-      detail::refuse_shape(kAlignedRows, "alignment must be [t, k] or [b, t, k] of i64 or i32", v);
+      detail::refuse_shape(kAlignedRows, "alignment", "must be [t, k] or [b, t, k] of i64 or i32",
+                           v);
     const auto last = static_cast<std::size_t>(v.rank - 1);
     entries = v.shape[last];
     tokens = v.shape[last - 1];
@@ -52,8 +53,8 @@ void aligned_rows(const ConstTensorView& table, const ConstTensorView& alignment
   const TokenView to = tokens_of(y, "y");
   if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype)
     detail::refuse_shape(
-        kAlignedRows,
-        "y must be of the width and dtype of a table [n, c], here " + detail::shape_text(table), y);
+        kAlignedRows, "y",
+        "must be of the width and dtype of a table [n, c], here " + detail::shape_text(table), y);
   const Alignment a(alignment, to, from.tokens);
   detail::check_outputs(
       kAlignedRows, {{"y", detail::memory_of(y)}}, {},
@@ -74,7 +75,7 @@ void aligned_rows_gradient(const ConstTensorView& d_y, const ConstTensorView& al
   const ConstTokenView from = tokens_of(d_y, "d_y");
   const TokenView to = tokens_of(d_table, "d_table");
   if (d_table.rank != 2 || from.width != to.width)
-    detail::refuse_shape(kAlignedRows, "d_table must be [n, " + std::to_string(from.width) + "]",
+    detail::refuse_shape(kAlignedRows, "d_table", "must be [n, " + std::to_string(from.width) + "]",
                          d_table);
   const Alignment a(alignment, from, to.tokens);
   detail::check_outputs(

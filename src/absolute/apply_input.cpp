@@ -22,7 +22,7 @@ Call check_call(const ConstTensorView& x, const LoweredInput& lowered, const Con
   Call c;
   c.y = tokens_of(y, "y");
   if (!std::isfinite(lowered.input_gain))
-    refuse(kApplyInput, "input_gain must be finite", lowered.input_gain);
+    refuse_field(kApplyInput, "input_gain", "must be finite", lowered.input_gain);
   Index appended = 0;
   for (const InputTerm& t : lowered.terms) appended += t.compose == Compose::concat ? t.width : 0;
   c.with_x = !x.empty();
@@ -30,16 +30,18 @@ Call check_call(const ConstTensorView& x, const LoweredInput& lowered, const Con
   if (c.with_x) {
     c.x = tokens_of(x, "x");
     if (c.x.dtype != c.y.dtype)
-      refuse(kApplyInput, "y must have the dtype of x", dtype_name(y.dtype));
+      refuse_field(kApplyInput, "y", "must have the dtype of x", dtype_name(y.dtype));
     if (c.x.batch != c.y.batch || c.x.tokens != c.y.tokens)
-      refuse(kApplyInput, "y must have the tokens of x", c.y.tokens);
+      refuse_field(kApplyInput, "y", "must have the tokens of x", c.y.tokens);
     if (c.x.width != c.width)
-      refuse(kApplyInput, "y must have the channels of x and of what is appended", c.y.width);
+      refuse_field(kApplyInput, "y", "must have the channels of x and of what is appended",
+                   c.y.width);
   }
   Index have = c.width;
-  if (have < 0) refuse(kApplyInput, "y must have the channels that are appended", c.y.width);
+  if (have < 0)
+    refuse_field(kApplyInput, "y", "must have the channels that are appended", c.y.width);
   for (const InputTerm& t : lowered.terms) {
-    if (!std::isfinite(t.gain)) refuse(kApplyInput, "gain must be finite", t.gain);
+    if (!std::isfinite(t.gain)) refuse_field(kApplyInput, "gain", "must be finite", t.gain);
     if (t.compose == Compose::concat)
       have += t.width;
     else
@@ -190,8 +192,8 @@ void input_gradient(const ConstTensorView& x, const Positions& p, const LoweredI
     check_rows_memory(kApplyInput, lowered, d_x, "d_x", c.width);
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
-      detail::refuse_shape(kApplyInput,
-                           "d_x must have the shape and dtype of x, " +
+      detail::refuse_shape(kApplyInput, "d_x",
+                           "must have the shape and dtype of x, " +
                                detail::sizes_text({c.y.batch, c.y.tokens, c.width}) + " of " +
                                std::string(dtype_name(c.y.dtype)),
                            d_x);

@@ -36,7 +36,8 @@ Sampling sampling(Index old_size, Index new_size, const Extension& e, std::optio
   const auto from = static_cast<double>(old_size), to = static_cast<double>(new_size);
   if (e.align_corners) {
     if (scale || e.offset != 0)
-      refuse(kExtend, "align_corners takes its points from the sizes: no factor and no offset");
+      refuse_field(kExtend, "align_corners",
+                   "takes its points from the sizes: no factor and no offset");
     return {new_size > 1 ? (from - 1) / (to - 1) : 0, e.antialias};
   }
   if (scale) {
@@ -46,7 +47,7 @@ Sampling sampling(Index old_size, Index new_size, const Extension& e, std::optio
     return {1 / *scale, true};
   }
   if (!std::isfinite(e.offset) || to + e.offset <= 0)
-    refuse(kExtend, "offset must leave a positive size", e.offset);
+    refuse_field(kExtend, "offset", "must leave a positive size", e.offset);
   // The factor (new + offset) / old is what those programs pass on.
   return {e.offset != 0 ? 1 / ((to + e.offset) / from) : from / to, true};
 }
@@ -150,9 +151,9 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
 // BEiT's code does: tables carried over by it depend on where the bisection stops.
 AxisTaps geometric_taps(Index old_size, Index new_size) {
   if (old_size % 2 == 0)
-    refuse(kExtend, "geometric needs a middle: an odd number of rows", old_size);
+    refuse_field(kExtend, "geometric", "needs a middle: an odd number of rows", old_size);
   if (new_size % 2 == 0)
-    refuse(kExtend, "geometric needs a middle: an odd number of rows", new_size);
+    refuse_field(kExtend, "geometric", "needs a middle: an odd number of rows", new_size);
   const Index half = old_size / 2, new_half = new_size / 2;
   const auto target = static_cast<double>(new_half);
   double low = 1.01, high = 1.5, q = 1;
@@ -187,7 +188,7 @@ AxisTaps geometric_taps(Index old_size, Index new_size) {
 // p_y + b (p_x - p_0), b = alpha / (1 - alpha): the first n rows are copies.
 AxisTaps hierarchical_taps(Index n, Index new_size, double alpha) {
   if (!(alpha > 0 && alpha < 1) || alpha == 0.5)
-    refuse(kExtend, "alpha must lie between 0 and 1 and not be 1/2", alpha);
+    refuse_field(kExtend, "alpha", "must lie between 0 and 1 and not be 1/2", alpha);
   if ((new_size - 1) / n >= n)
     refuse(kExtend, "hierarchical reaches n^2 positions, n = " + std::to_string(n), new_size);
   const double b = alpha / (1 - alpha);
@@ -264,9 +265,10 @@ AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
   if (e.border == ResizeBorder::extrapolate)
     refuse(kExtend, "border extrapolate must be with stretch", enum_text(e.how));
   const Sampling s = sampling(old_size, new_size, e, scale);
-  if (e.a && e.how != ExtendHow::bicubic) refuse(kExtend, "a belongs to bicubic", *e.a);
+  if (e.a && e.how != ExtendHow::bicubic) refuse_field(kExtend, "a", "belongs to bicubic", *e.a);
   const double a = e.a.value_or(e.antialias ? -0.5 : -0.75);
-  if (!std::isfinite(a) || a < -10 || a > 10) refuse(kExtend, "a must lie between -10 and 10", a);
+  if (!std::isfinite(a) || a < -10 || a > 10)
+    refuse_field(kExtend, "a", "must lie between -10 and 10", a);
   const ResizeBorder border =
       e.border.value_or(e.antialias ? ResizeBorder::renormalise : ResizeBorder::repeat);
   // torch's kernels, all but the cubic one without antialias, copy an axis whose size stays,

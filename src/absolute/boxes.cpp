@@ -52,13 +52,13 @@ void Boxes::pull_back(std::span<const ConstTensorView> p, std::span<const InputG
 }
 
 void Boxes::check_fields() const {
-  if (width < 1) refuse("boxes", "width must be positive", width);
+  if (width < 1) refuse_field("boxes", "width", "must be positive", width);
   if (rows < 1 || rows > kUnbounded / 16 / width)
-    refuse("boxes", "rows must be positive and the tables must fit memory", rows);
+    refuse_field("boxes", "rows", "must be positive and the tables must fit memory", rows);
   if (coordinate < 0 || shape < 0 || coordinate > width || shape > width)
     refuse("boxes", "coordinate and shape must lie between 0 and width", coordinate);
   if (coordinate == 0 ? shape != 0 : shape == 0 || 4 * coordinate + 2 * shape != width)
-    refuse("boxes", "width must be 4 coordinate + 2 shape, or both 0 for a sum", width);
+    refuse_field("boxes", "width", "must be 4 coordinate + 2 shape, or both 0 for a sum", width);
 }
 
 }  // namespace posenc::v0

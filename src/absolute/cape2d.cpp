@@ -29,9 +29,9 @@ Spectrum Cape2d::spectrum() const {
 
 std::vector<Parameter> Cape2d::parameters() const {
   if (width < 2 || width > 1000000 || width % 2 != 0)
-    refuse("cape2d", "width must be positive and even", width);
+    refuse_field("cape2d", "width", "must be positive and even", width);
   for (const double x : {gain, input_gain})
-    if (!std::isfinite(x)) refuse("cape2d", "gains must be finite", x);
+    if (!std::isfinite(x)) refuse_field("cape2d", "gains", "must be finite", x);
   return {};
 }
 

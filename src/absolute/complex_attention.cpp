@@ -36,7 +36,7 @@ using Writer = BasicReader<void>;
 
 void check_part(const ConstHeads& h, const ConstHeads& like, Index tokens, Index dim) {
   if (h.dtype != DType::f64 && h.dtype != DType::f32)
-    refuse(kComplexAttention, "tensors must be f64 or f32", dtype_name(h.dtype));
+    refuse_field(kComplexAttention, "tensors", "must be f64 or f32", dtype_name(h.dtype));
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim != 0)
     refuse(kComplexAttention, "both parts must be given");
   if (h.batch != like.batch || h.heads != like.heads || h.tokens != tokens || h.dim != dim)
@@ -61,14 +61,14 @@ class Rows {
     for (const ConstHeads* h : {&v.re, &v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
     check_part(q.re, q.re, q.re.tokens, q.re.dim);
     if (!std::isfinite(a.scale) || a.scale < 0)
-      refuse(kComplexAttention, "scale must be finite and not negative", a.scale);
+      refuse_field(kComplexAttention, "scale", "must be finite and not negative", a.scale);
     scale_ = a.scale > 0 || q.re.dim == 0 ? a.scale : 1 / std::sqrt(static_cast<double>(q.re.dim));
     const ConstTensorView& m = a.mask;
     if (!m.empty() &&
         (m.dtype != DType::u8 || m.rank != 4 || (m.shape[0] != 1 && m.shape[0] != q.re.batch) ||
          (m.shape[1] != 1 && m.shape[1] != q.re.heads) || m.shape[2] != q.re.tokens ||
          m.shape[3] != k.re.tokens))
-      detail::refuse_shape(kComplexAttention, "mask must be [b|1, h|1, q, k] of u8", m);
+      detail::refuse_shape(kComplexAttention, "mask", "must be [b|1, h|1, q, k] of u8", m);
     const auto n = static_cast<std::size_t>(k.re.tokens);
     re.resize(n), im.resize(n), size.resize(n), p.resize(n);
   }
@@ -210,7 +210,7 @@ void complex_attention(const ComplexAttention& a, const ConstComplexHeads& q,
   if (!w.empty() &&
       (w.dtype != DType::f64 || w.rank != 4 || w.shape[0] != q.re.batch ||
        w.shape[1] != q.re.heads || w.shape[2] != q.re.tokens || w.shape[3] != k.re.tokens))
-    detail::refuse_shape(kComplexAttention, "probabilities must be [b, h, q, k] of f64", w);
+    detail::refuse_shape(kComplexAttention, "probabilities", "must be [b, h, q, k] of f64", w);
   // A row of q is read before its output is written; all of k and v are read for every row.
   const detail::Operand weights{"probabilities", detail::memory_of(w)},
       mask{"the mask", detail::memory_of(a.mask)}, k_re{"k re", of(k.re)}, k_im{"k im", of(k.im)},

@@ -28,7 +28,8 @@ void check_matrix(const ConstTensorView& v, Index out, Index in, bool wanted) {
   const bool fits =
       v.rank == (in > 0 ? 2 : 1) && v.shape[0] == out && (in == 0 || v.shape[1] == in);
   if (v.empty() ? wanted : !fits || (v.dtype != DType::f64 && v.dtype != DType::f32))
-    refuse(kComplexLinear, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
+    refuse_field(kComplexLinear, "weights", "must be [out, in] and biases [out] of f64 or f32, out",
+                 out);
 }
 
 using Matrix = BasicMatrix<const void>;

@@ -54,10 +54,10 @@ OrderCall check_call(const ComplexOrder& s, std::span<const ConstTensorView> p,
                            detail::sizes_text({part->batch, part->tokens, part->width}));
   if (at_positions.count != c.ids.tokens ||
       (at_positions.batch != 1 && at_positions.batch != c.ids.batch) || at_positions.axes != 1)
-    refuse(kComplexOrder,
-           "positions must be one for each of the " + std::to_string(c.ids.tokens) +
-               " tokens, on one axis",
-           at_positions.count);
+    refuse_field(
+        kComplexOrder, "positions",
+        "must be one for each of the " + std::to_string(c.ids.tokens) + " tokens, on one axis",
+        at_positions.count);
   detail::check_positions(at_positions, kComplexOrder);
   for (std::size_t i = 0; i < c.ids.value.size(); ++i) {
     const Index w = c.ids.value[i];
@@ -68,7 +68,7 @@ OrderCall check_call(const ComplexOrder& s, std::span<const ConstTensorView> p,
     for (Index k = 0; k < s.width; ++k)
       if (const double f = c.frequency[static_cast<std::size_t>(at(s, s.frequency, word, k))];
           !std::isfinite(f))
-        refuse(kComplexOrder, "frequencies must be finite", f);
+        refuse_field(kComplexOrder, "frequencies", "must be finite", f);
   return c;
 }
 
@@ -112,13 +112,15 @@ Angles angles_of(const ComplexOrder& s, const OrderCall& c, Index word,
 }  // namespace
 
 std::vector<Parameter> ComplexOrder::parameters() const {
-  if (width < 1 || width > 1000000) refuse(kComplexOrder, "width must be positive", width);
+  if (width < 1 || width > 1000000) refuse_field(kComplexOrder, "width", "must be positive", width);
   if (vocabulary < 1 || vocabulary > kUnbounded / 16 / width)
-    refuse(kComplexOrder, "vocabulary must be positive and its tables must fit memory", vocabulary);
+    refuse_field(kComplexOrder, "vocabulary", "must be positive and its tables must fit memory",
+                 vocabulary);
   if (frequency == WordSharing::none)
-    refuse(kComplexOrder, "frequency must be shared in some way: without one there is no position");
+    refuse_field(kComplexOrder, "frequency",
+                 "must be shared in some way: without one there is no position");
   if (!std::isfinite(amplitude_gain))
-    refuse(kComplexOrder, "amplitude_gain must be finite", amplitude_gain);
+    refuse_field(kComplexOrder, "amplitude_gain", "must be finite", amplitude_gain);
   std::vector<Parameter> all{
       {"amplitude", {vocabulary, width}, initial_of(initializer, init, vocabulary, width), {}},
       {"frequency", shape_of(*this, frequency), {InitialKind::normal, 0, 1}, {}}};

@@ -75,15 +75,16 @@ void ContinuousAxial::pull_back(std::span<const ConstTensorView> p,
 
 void ContinuousAxial::check_fields() const {
   constexpr const char* who = "continuous_axial";
-  if (activation > Activation::relu) refuse(who, "activation must be identity, gelu, silu or relu");
-  if (width < 1 || width > 1000000) refuse(who, "width must be positive", width);
-  if (axes < 1 || axes > 8) refuse(who, "axes must lie between 1 and 8", axes);
-  if (hidden < 1 || hidden > 1000000) refuse(who, "hidden must be positive", hidden);
-  if (depth < 1 || depth > 64) refuse(who, "depth must lie between 1 and 64", depth);
+  if (activation > Activation::relu)
+    refuse_field(who, "activation", "must be identity, gelu, silu or relu");
+  if (width < 1 || width > 1000000) refuse_field(who, "width", "must be positive", width);
+  if (axes < 1 || axes > 8) refuse_field(who, "axes", "must lie between 1 and 8", axes);
+  if (hidden < 1 || hidden > 1000000) refuse_field(who, "hidden", "must be positive", hidden);
+  if (depth < 1 || depth > 64) refuse_field(who, "depth", "must lie between 1 and 64", depth);
   if (compose != Compose::add && axes > 1)
     refuse(who, "networks that are summed can only be added", enum_text(compose));
   for (const double x : {gain, input_gain})
-    if (!std::isfinite(x)) refuse(who, "gains must be finite", x);
+    if (!std::isfinite(x)) refuse_field(who, "gains", "must be finite", x);
 }
 
 }  // namespace posenc::v0

@@ -124,9 +124,8 @@ void convolutional_gradient(const Convolutional& s, std::span<const ConstTensorV
   if (!d_x.empty()) {
     if (to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
       detail::refuse_shape(
-          kConvolutional,
-          "d_x must have the shape of x, " + detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
-          d_x);
+          kConvolutional, "d_x",
+          "must have the shape of x, " + detail::sizes_text({c.x.batch, c.x.tokens, s.width}), d_x);
     detail::check_no_self_overlap(kConvolutional, {"d_x", detail::memory_of(d_x)});
   }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);
@@ -166,10 +165,12 @@ void convolutional_gradient(const Convolutional& s, std::span<const ConstTensorV
 }
 
 std::vector<Parameter> Convolutional::parameters() const {
-  if (width < 1 || width > 1000000) refuse("convolutional", "width must be positive", width);
+  if (width < 1 || width > 1000000)
+    refuse_field("convolutional", "width", "must be positive", width);
   if (groups < 1 || width % groups != 0)
-    refuse("convolutional", "groups must be positive and divide width", groups);
-  if (kernel < 1 || kernel > 1000000) refuse("convolutional", "kernel must be positive", kernel);
+    refuse_field("convolutional", "groups", "must be positive and divide width", groups);
+  if (kernel < 1 || kernel > 1000000)
+    refuse_field("convolutional", "kernel", "must be positive", kernel);
   const double deviation =
       std::sqrt(4 / (static_cast<double>(kernel) * static_cast<double>(width)));
   const std::vector<Index> shape{width, width / groups, kernel};

@@ -11,9 +11,9 @@
 namespace posenc::inline v0 {
 
 std::vector<Parameter> Coordinates::parameters() const {
-  if (axes < 1 || axes > 8) refuse("coordinates", "axes must lie between 1 and 8", axes);
+  if (axes < 1 || axes > 8) refuse_field("coordinates", "axes", "must lie between 1 and 8", axes);
   for (const double x : {gain, input_gain})
-    if (!std::isfinite(x)) refuse("coordinates", "gains must be finite", x);
+    if (!std::isfinite(x)) refuse_field("coordinates", "gains", "must be finite", x);
   return {};
 }
 

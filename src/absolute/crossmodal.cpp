@@ -50,22 +50,23 @@ void CrossModal::pull_back(std::span<const ConstTensorView> p, std::span<const I
 
 void CrossModal::check_fields() const {
   constexpr const char* who = "crossmodal";
-  if (width < 1 || width > 1000000) refuse(who, "width must be positive", width);
+  if (width < 1 || width > 1000000) refuse_field(who, "width", "must be positive", width);
   if (modalities < 1 || modalities > 1000000)
-    refuse(who, "modalities must be positive", modalities);
+    refuse_field(who, "modalities", "must be positive", modalities);
   if (widths.empty() || widths.size() > 7)
     refuse(who, "there must be 1 to 7 axes", static_cast<Index>(widths.size()));
   if (!scale.empty() && scale.size() != widths.size())
-    refuse(who, "scale must have a number for every axis", static_cast<Index>(scale.size()));
-  if (!std::isfinite(input_gain)) refuse(who, "input_gain must be finite", input_gain);
+    refuse_field(who, "scale", "must have a number for every axis",
+                 static_cast<Index>(scale.size()));
+  if (!std::isfinite(input_gain)) refuse_field(who, "input_gain", "must be finite", input_gain);
   Index side_by_side = 0;
   for (std::size_t a = 0; a < widths.size(); ++a) {
     if (widths[a] < 0 || widths[a] > width)
-      refuse(who, "widths must lie between 0 and width", widths[a]);
+      refuse_field(who, "widths", "must lie between 0 and width", widths[a]);
     side_by_side += widths[a];
     axis(a).parameters();  // refuses the rest
   }
-  if (side_by_side > width) refuse(who, "widths must fit into width", side_by_side);
+  if (side_by_side > width) refuse_field(who, "widths", "must fit into width", side_by_side);
 }
 
 }  // namespace posenc::v0

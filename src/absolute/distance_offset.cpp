@@ -20,21 +20,21 @@ BasicTokenView<Data> rows_of(const BasicTensorView<Data>& v, Index rows, Index w
                              const char* what) {
   const std::string who(what);
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kDistanceOffset, who + " must be f64 or f32", dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(kDistanceOffset, who + " must be in the CPU's memory");
+    refuse_field(kDistanceOffset, who, "must be f64 or f32", dtype_name(v.dtype));
+  if (v.device != Device::cpu) refuse_field(kDistanceOffset, who, "must be in the CPU's memory");
   if (v.rank != 2 || v.shape[0] != rows)
-    refuse(kDistanceOffset, who + " must have two axes, rows", rows);
+    refuse_field(kDistanceOffset, who, "must have two axes, rows", rows);
   if (width > 0 && v.shape[1] != width)
-    refuse(kDistanceOffset, who + " must have channels: " + std::to_string(width), v.shape[1]);
+    refuse_field(kDistanceOffset, who, "must have channels: " + std::to_string(width), v.shape[1]);
   return tokens_of(v, what);
 }
 
 void check_call(const DistanceOffset& d, std::span<const Index> cu) {
   if (d.window < 0 || d.window > Index{1} << 30)
-    refuse(kDistanceOffset, "window must lie between 0 and 2^30", d.window);
-  if (cu.empty() || cu[0] != 0) refuse(kDistanceOffset, "boundaries must start at 0");
+    refuse_field(kDistanceOffset, "window", "must lie between 0 and 2^30", d.window);
+  if (cu.empty() || cu[0] != 0) refuse_field(kDistanceOffset, "boundaries", "must start at 0");
   for (std::size_t i = 1; i < cu.size(); ++i)
-    if (cu[i] < cu[i - 1]) refuse(kDistanceOffset, "boundaries must not decrease", cu[i]);
+    if (cu[i] < cu[i - 1]) refuse_field(kDistanceOffset, "boundaries", "must not decrease", cu[i]);
 }
 
 // The rows of E that token i of n reads: `below` times row 0, rows [first, last) once, `above`
@@ -119,11 +119,11 @@ void distance_offset_gradient(const DistanceOffset& d, const ConstTensorView& d_
 
 std::vector<Parameter> DistanceOffset::parameters() const {
   if (width < 1 || width > 1000000)
-    refuse("distance_offset", "width must lie between 1 and 10^6", width);
+    refuse_field("distance_offset", "width", "must lie between 1 and 10^6", width);
   if (window < 0 || window > Index{1} << 30)
-    refuse("distance_offset", "window must lie between 0 and 2^30", window);
+    refuse_field("distance_offset", "window", "must lie between 0 and 2^30", window);
   if (!std::isfinite(init) || init < 0)
-    refuse("distance_offset", "init must be finite and not negative", init);
+    refuse_field("distance_offset", "init", "must be finite and not negative", init);
   return {{"table", {2 * window + 1, width}, {InitialKind::normal, 0, init}, {}}};
 }
 

@@ -27,9 +27,9 @@ LineDoubles vector_of(const ConstTensorView& v, DType dtype, Index width, const 
     return out;
   }
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
-    detail::refuse_shape(kEmbed,
-                         std::string(what) + " must be [" + std::to_string(width) +
-                             "] of the dtype of y, " + std::string(dtype_name(dtype)),
+    detail::refuse_shape(kEmbed, what,
+                         "must be [" + std::to_string(width) + "] of the dtype of y, " +
+                             std::string(dtype_name(dtype)),
                          v);
   for (Index c = 0; c < width; ++c) out.data()[c] = float_element(v.data, dtype, c * v.stride[0]);
   return out;
@@ -63,19 +63,19 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
                          p.table);
   const ConstTensorView& i = p.ids;
   if (i.dtype != DType::i64 && i.dtype != DType::i32)
-    refuse(kEmbed, "ids must be i64 or i32", dtype_name(i.dtype));
-  if (i.device != Device::cpu) refuse(kEmbed, "ids must be in the CPU's memory");
+    refuse_field(kEmbed, "ids", "must be i64 or i32", dtype_name(i.dtype));
+  if (i.device != Device::cpu) refuse_field(kEmbed, "ids", "must be in the CPU's memory");
   if ((i.rank != 1 && i.rank != 2) || i.shape[i.rank == 1 ? 0 : 1] != c.tokens ||
       (i.rank == 2 && i.shape[0] != 1 && i.shape[0] != c.batch))
-    detail::refuse_shape(kEmbed,
-                         "ids must be " + detail::sizes_text({c.tokens}) + " or " +
+    detail::refuse_shape(kEmbed, "ids",
+                         "must be " + detail::sizes_text({c.tokens}) + " or " +
                              detail::sizes_text({c.batch, c.tokens}),
                          i);
   std::vector<Index> row;
   row.reserve(static_cast<std::size_t>(c.count()));
   const Index n = p.table.shape[0];
   if (p.frozen && (*p.frozen < 0 || *p.frozen >= n))
-    refuse(kEmbed, "frozen must be a row of the table of " + std::to_string(n), *p.frozen);
+    refuse_field(kEmbed, "frozen", "must be a row of the table of " + std::to_string(n), *p.frozen);
   if (c.count() == 0) return row;  // ids may be null
   const bool one = i.rank == 1 || i.shape[0] == 1;
   const Index stride = i.stride[i.rank == 1 ? 0 : 1];
@@ -98,14 +98,14 @@ auto token_bytes(const BasicTensorView<Data>& v, Index batch, Index tokens, Inde
                  const char* what) {
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
   const std::string who(what);
-  if (v.device != Device::cpu) refuse(kEmbed, who + " must be in the CPU's memory");
+  if (v.device != Device::cpu) refuse_field(kEmbed, who, "must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    detail::refuse_shape(kEmbed, who + " must be [t, c] or [b, t, c]", v);
+    detail::refuse_shape(kEmbed, who, "must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   if (v.shape[last] != width || v.shape[last - 1] != tokens ||
       (v.rank == 3 && v.shape[0] != batch && v.shape[0] != 1) || (v.stride[last] != 1 && width > 1))
-    detail::refuse_shape(kEmbed,
-                         who + " must have the tokens and width of y, " +
+    detail::refuse_shape(kEmbed, who,
+                         "must have the tokens and width of y, " +
                              detail::sizes_text({batch, tokens, width}) + ", channels together",
                          v);
   const Index size = size_of(v.dtype);
@@ -149,21 +149,21 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
                       const ConstTensorView& y, const std::string& what) {
   if (parts.empty()) refuse(kEmbed, "there must be a part");
   if (!is_float(y.dtype))
-    refuse(kEmbed, what + " must be f64, f32, f16 or bf16", dtype_name(y.dtype));
+    refuse_field(kEmbed, what, "must be f64, f32, f16 or bf16", dtype_name(y.dtype));
   if (y.rank != 2 && y.rank != 3)
-    detail::refuse_shape(kEmbed, what + " must be [t, c] or [b, t, c]", y);
+    detail::refuse_shape(kEmbed, what, "must be [t, c] or [b, t, c]", y);
   EmbedCall c;
   c.dtype = y.dtype;
   c.batch = y.rank == 3 ? y.shape[0] : 1;
   c.tokens = y.shape[static_cast<std::size_t>(y.rank - 2)];
   c.width = y.shape[static_cast<std::size_t>(y.rank - 1)];
-  if (c.width < 1) refuse(kEmbed, "width must be positive", c.width);
+  if (c.width < 1) refuse_field(kEmbed, "width", "must be positive", c.width);
   if (c.batch < 0 || c.tokens < 0)
     detail::refuse_shape(kEmbed, "sizes of " + what + " must not be negative", y);
   c.y = embed_tokens(y, c.batch, c.tokens, c.width, what.c_str());
   c.parts = parts.data();
   for (const EmbedPart& p : parts) {
-    if (!std::isfinite(p.scale)) refuse(kEmbed, "scale must be finite", p.scale);
+    if (!std::isfinite(p.scale)) refuse_field(kEmbed, "scale", "must be finite", p.scale);
     c.scale.push_back(p.scale);
     c.row.emplace_back();
     c.given.emplace_back();
@@ -174,14 +174,14 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
       continue;
     }
     if (p.rows.dtype != c.dtype)
-      refuse(kEmbed, "rows must be of the dtype of " + what, dtype_name(p.rows.dtype));
+      refuse_field(kEmbed, "rows", "must be of the dtype of " + what, dtype_name(p.rows.dtype));
     c.given.back() = embed_tokens(p.rows, c.batch, c.tokens, c.width, "rows");
   }
   set_order(c);
   if (!norm) return c;
   c.has_norm = true;
   if (!(norm->epsilon >= 0) || !std::isfinite(norm->epsilon))
-    refuse(kEmbed, "epsilon must be finite and not negative", norm->epsilon);
+    refuse_field(kEmbed, "epsilon", "must be finite and not negative", norm->epsilon);
   c.epsilon = norm->epsilon;
   if (norm->gamma.empty() && norm->beta.empty()) return c;
   c.gamma = vector_of(norm->gamma, c.dtype, c.width, "gamma", 1);

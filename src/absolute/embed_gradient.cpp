@@ -23,9 +23,9 @@ constexpr Index kChannels = 16;  // whole vectors, so that no channel changes it
 constexpr Index kLineDoubles = 8;  // of a line of the cache
 
 void check_gradient(const ConstTensorView& g, const char* what) {
-  if (g.device != Device::cpu) refuse(kEmbed, std::string(what) + " must be in the CPU's memory");
+  if (g.device != Device::cpu) refuse_field(kEmbed, what, "must be in the CPU's memory");
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
-    refuse(kEmbed, std::string(what) + " must be f64 or f32", dtype_name(g.dtype));
+    refuse_field(kEmbed, what, "must be f64 or f32", dtype_name(g.dtype));
   detail::check_no_self_overlap(kEmbed, {what, detail::memory_of(g)});  // threads add to its rows
 }
 

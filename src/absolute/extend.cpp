@@ -161,16 +161,16 @@ void check_layout(const TableShape& l, const Extension& e) {
 void check_table(const ConstTensorView& t, const TableShape& l, Index channels, const char* what) {
   const std::string who(what);
   if (!is_float(t.dtype))
-    refuse(kExtend, who + " must be f64, f32, f16 or bf16", dtype_name(t.dtype));
-  if (t.device != Device::cpu) refuse(kExtend, who + " must be in the CPU's memory");
-  if (t.rank != 2) detail::refuse_shape(kExtend, who + " must be [rows, channels]", t);
+    refuse_field(kExtend, who, "must be f64, f32, f16 or bf16", dtype_name(t.dtype));
+  if (t.device != Device::cpu) refuse_field(kExtend, who, "must be in the CPU's memory");
+  if (t.rank != 2) detail::refuse_shape(kExtend, who, "must be [rows, channels]", t);
   if (t.shape[0] != l.rows())
-    refuse(kExtend, who + " must have the " + std::to_string(l.rows()) + " rows of its layout",
-           t.shape[0]);
+    refuse_field(kExtend, who, "must have the " + std::to_string(l.rows()) + " rows of its layout",
+                 t.shape[0]);
   if (t.shape[1] < 1 || (channels > 0 && t.shape[1] != channels))
-    refuse(kExtend, who + " must have channels, as many as the other table", t.shape[1]);
+    refuse_field(kExtend, who, "must have channels, as many as the other table", t.shape[1]);
   if (t.stride[1] != 1 && t.shape[1] != 1)
-    refuse(kExtend, who + " must have its channels together, stride", t.stride[1]);
+    refuse_field(kExtend, who, "must have its channels together, stride", t.stride[1]);
 }
 
 std::vector<double> widened(const ConstTensorView& t) {
@@ -258,14 +258,14 @@ AxisTaps x_taps(const TableShape& from, const TableShape& to, const Extension& e
 }
 
 Index packed_rows(std::span<const VisionGrid> images, Index merge) {
-  if (merge < 1) refuse(kExtend, "merge must be positive", merge);
+  if (merge < 1) refuse_field(kExtend, "merge", "must be positive", merge);
   Index rows = 0;
   for (const VisionGrid& g : images) {
     for (const Index n : {g.frames, g.rows, g.columns})
       if (n < 1 || n > Index{1} << 20)
         refuse(kExtend, "a grid must have 1 to 2^20 on each axis", n);
     if (g.rows % merge != 0 || g.columns % merge != 0)
-      refuse(kExtend, "merge must divide the rows and columns of a grid", merge);
+      refuse_field(kExtend, "merge", "must divide the rows and columns of a grid", merge);
     rows += g.frames * g.rows * g.columns;
   }
   return rows;

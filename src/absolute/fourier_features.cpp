@@ -95,29 +95,33 @@ Spectrum FourierFeatures::spectrum(const std::vector<double>& weight, Index bloc
   return s;
 }
 
-void FourierFeatures::check_list(const std::vector<double>& v, const char* rule) const {
+void FourierFeatures::check_list(const char* name, const std::vector<double>& v,
+                                 const char* rule) const {
   if (v.size() > 1 && static_cast<Index>(v.size()) != axes)
-    refuse("fourier_features", rule, static_cast<Index>(v.size()));
+    refuse_field("fourier_features", name, rule, static_cast<Index>(v.size()));
   for (const double x : v)
     if (!std::isfinite(x) || (law == FourierBands::log && x <= 0))
-      refuse("fourier_features", "frequencies must be finite, and positive with law=log", x);
+      refuse_field("fourier_features", "frequencies", "must be finite, and positive with law=log",
+                   x);
 }
 
 void FourierFeatures::check_fields() const {
   constexpr const char* who = "fourier_features";
-  if (axes < 1 || axes > 8) refuse(who, "axes must lie between 1 and 8", axes);
-  if (bands < 1 || bands > 1000000) refuse(who, "bands must lie between 1 and 1000000", bands);
-  check_list(first, "first must have one number, or one an axis, count");
-  check_list(last, "last must have one number, or one an axis, count");
+  if (axes < 1 || axes > 8) refuse_field(who, "axes", "must lie between 1 and 8", axes);
+  if (bands < 1 || bands > 1000000)
+    refuse_field(who, "bands", "must lie between 1 and 1000000", bands);
+  check_list("first", first, "must have one number, or one an axis, count");
+  check_list("last", last, "must have one number, or one an axis, count");
   const bool ranged = law == FourierBands::linear || law == FourierBands::log;
-  if (ranged && last.empty()) refuse(who, "last must be given with law=linear and law=log");
+  if (ranged && last.empty())
+    refuse_field(who, "last", "must be given with law=linear and law=log");
   if (!ranged && (!first.empty() || !last.empty()))
     refuse(who, "first and last are of law=linear and law=log");
   if (is_random() && order != FourierOrder::by_axis)
     refuse(who, "random bands mix the axes: order must be by_axis", enum_text(order));
   for (const double x : {base, factor, gain, input_gain})
     if (!std::isfinite(x)) refuse(who, "base, factor and gains must be finite", x);
-  if (base <= 0) refuse(who, "base must be positive", base);
+  if (base <= 0) refuse_field(who, "base", "must be positive", base);
 }
 
 namespace fourier_presets {

@@ -62,26 +62,28 @@ void Hierarchy::pull_back(std::span<const ConstTensorView> p, std::span<const In
 }
 
 void Hierarchy::check_fields() const {
-  if (width < 1) refuse("hierarchy", "width must be positive", width);
+  if (width < 1) refuse_field("hierarchy", "width", "must be positive", width);
   if (rows.empty() || rows.size() > 8)
     refuse("hierarchy", "there must be 1 to 8 levels", static_cast<Index>(rows.size()));
   Index sum = 0;
   for (const Index w : widths) sum = w < 1 || w > width ? width + 1 : std::min(sum + w, width + 1);
   if (!widths.empty() && (widths.size() != rows.size() || sum != width))
-    refuse("hierarchy", "widths must be positive, one a level, and sum to width", sum);
+    refuse_field("hierarchy", "widths", "must be positive, one a level, and sum to width", sum);
   for (std::size_t l = 0; l < rows.size(); ++l) {
     if (rows[l] < 0 || rows[l] > kUnbounded / 16 / width)
-      refuse("hierarchy", "rows must not be negative and the tables must fit memory", rows[l]);
+      refuse_field("hierarchy", "rows", "must not be negative and the tables must fit memory",
+                   rows[l]);
     if (rows[l] == 0 && channels(l) % 2 != 0)
       refuse("hierarchy", "a sinusoid needs an even width", channels(l));
   }
   if (layout == SineLayout::sines || layout == SineLayout::cosines)
-    refuse("hierarchy", "layout must hold sines and cosines", enum_text(layout));
+    refuse_field("hierarchy", "layout", "must hold sines and cosines", enum_text(layout));
   if (beyond == Beyond::extend)
-    refuse("hierarchy", "beyond must be error, clamp or zero", enum_text(beyond));
+    refuse_field("hierarchy", "beyond", "must be error, clamp or zero", enum_text(beyond));
   if (!std::isfinite(base) || base <= 0)
-    refuse("hierarchy", "base must be finite and positive", base);
-  if (!std::isfinite(input_gain)) refuse("hierarchy", "input_gain must be finite", input_gain);
+    refuse_field("hierarchy", "base", "must be finite and positive", base);
+  if (!std::isfinite(input_gain))
+    refuse_field("hierarchy", "input_gain", "must be finite", input_gain);
 }
 
 }  // namespace posenc::v0

@@ -95,11 +95,11 @@ void LearnableFourier::check_fields() const {
   if (axes < 1 || groups < 1 || axes > 8 || groups > 8 || axes * groups > 8)
     refuse(who, "axes and groups must be positive and axes * groups at most 8", axes);
   if (width < 1 || width > 1000000 || width % groups != 0)
-    refuse(who, "width must be positive and a multiple of groups", width);
+    refuse_field(who, "width", "must be positive and a multiple of groups", width);
   if (features < 2 || features > 1000000 || features % 2 != 0)
-    refuse(who, "features must be positive and even", features);
-  if (hidden < 1 || hidden > 1000000) refuse(who, "hidden must be positive", hidden);
-  if (!(gamma > 0)) refuse(who, "gamma must be positive", gamma);
+    refuse_field(who, "features", "must be positive and even", features);
+  if (hidden < 1 || hidden > 1000000) refuse_field(who, "hidden", "must be positive", hidden);
+  if (!(gamma > 0)) refuse_field(who, "gamma", "must be positive", gamma);
   for (const double x : {gamma, gain, input_gain})
     if (!std::isfinite(x)) refuse(who, "gamma and gains must be finite", x);
 }

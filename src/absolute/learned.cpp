@@ -66,23 +66,24 @@ void Learned::pull_back(std::span<const ConstTensorView> p, std::span<const Inpu
 }
 
 void Learned::check_fields() const {
-  if (width < 1) refuse("learned", "width must be positive", width);
+  if (width < 1) refuse_field("learned", "width", "must be positive", width);
   if (rows < 1 || rows > kUnbounded / 16 / width)
-    refuse("learned", "rows must be positive and the table must fit memory", rows);
-  if (!std::isfinite(gain)) refuse("learned", "gain must be finite", gain);
-  if (!std::isfinite(input_gain)) refuse("learned", "input_gain must be finite", input_gain);
-  if (axis < 0 || axis > 7) refuse("learned", "axis must lie between 0 and 7", axis);
+    refuse_field("learned", "rows", "must be positive and the table must fit memory", rows);
+  if (!std::isfinite(gain)) refuse_field("learned", "gain", "must be finite", gain);
+  if (!std::isfinite(input_gain))
+    refuse_field("learned", "input_gain", "must be finite", input_gain);
+  if (axis < 0 || axis > 7) refuse_field("learned", "axis", "must lie between 0 and 7", axis);
   if (!(init >= 0 && std::isfinite(init)))
-    refuse("learned", "init must be finite and not negative", init);
+    refuse_field("learned", "init", "must be finite and not negative", init);
   if (beyond == Beyond::extend && (!(alpha > 0 && alpha < 1) || alpha == 0.5))
-    refuse("learned", "alpha must lie between 0 and 1 and not be 1/2", alpha);
+    refuse_field("learned", "alpha", "must lie between 0 and 1 and not be 1/2", alpha);
   if (beyond == Beyond::extend && offset != 0)  // the rows before it are padding's, no positions
-    refuse("learned",
-           "offset must be 0 with beyond=extend (extend_table and posenc extend keep the first "
-           "rows: --prefix)",
-           offset);
+    refuse_field("learned", "offset",
+                 "must be 0 with beyond=extend (extend_table and posenc extend keep the first "
+                 "rows: --prefix)",
+                 offset);
   if (frozen_row && (*frozen_row < 0 || *frozen_row >= rows))
-    refuse("learned", "frozen_row must be a row of the table", *frozen_row);
+    refuse_field("learned", "frozen_row", "must be a row of the table", *frozen_row);
 }
 
 // Every row with its norm, at least 1e-12 as in torch's normalize.

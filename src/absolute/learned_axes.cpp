@@ -64,7 +64,7 @@ std::size_t LearnedAxes::axis_at(std::size_t k) const {
 }
 
 void LearnedAxes::check_fields() const {
-  if (width < 1) refuse("learned_axes", "width must be positive", width);
+  if (width < 1) refuse_field("learned_axes", "width", "must be positive", width);
   if (shape.empty() || shape.size() > 8)
     refuse("learned_axes", "there must be 1 to 8 axes", static_cast<Index>(shape.size()));
   for (const Index n : shape)
@@ -75,23 +75,26 @@ void LearnedAxes::check_fields() const {
     for (const Index w : widths)
       sum = w < 1 || w > width ? width + 1 : std::min(sum + w, width + 1);
     if (widths.size() != shape.size() || sum != width)
-      refuse("learned_axes", "widths must be positive, one an axis, and sum to width", sum);
+      refuse_field("learned_axes", "widths", "must be positive, one an axis, and sum to width",
+                   sum);
   } else if (compose != Compose::add && shape.size() > 1) {
     refuse("learned_axes", "tables that are summed can only be added", enum_text(compose));
   }
   std::vector<bool> seen(shape.size(), false);
   if (!order.empty() && order.size() != shape.size())
-    refuse("learned_axes", "order must name every axis once", static_cast<Index>(order.size()));
+    refuse_field("learned_axes", "order", "must name every axis once",
+                 static_cast<Index>(order.size()));
   for (const Index a : order) {
     if (a < 0 || a >= static_cast<Index>(shape.size()) || seen[static_cast<std::size_t>(a)])
-      refuse("learned_axes", "order must name every axis once", a);
+      refuse_field("learned_axes", "order", "must name every axis once", a);
     seen[static_cast<std::size_t>(a)] = true;
   }
   if (beyond == Beyond::extend || (flat && beyond != Beyond::error))
-    refuse("learned_axes", "beyond must be error, or clamp or zero where not flat",
-           enum_text(beyond));
-  if (!std::isfinite(gain)) refuse("learned_axes", "gain must be finite", gain);
-  if (!std::isfinite(input_gain)) refuse("learned_axes", "input_gain must be finite", input_gain);
+    refuse_field("learned_axes", "beyond", "must be error, or clamp or zero where not flat",
+                 enum_text(beyond));
+  if (!std::isfinite(gain)) refuse_field("learned_axes", "gain", "must be finite", gain);
+  if (!std::isfinite(input_gain))
+    refuse_field("learned_axes", "input_gain", "must be finite", input_gain);
 }
 
 }  // namespace posenc::v0

@@ -72,19 +72,19 @@ void ParagraphOffset::pull_back(std::span<const ConstTensorView> p,
 
 void ParagraphOffset::check_fields() const {
   if (width < 2 || width % 2 != 0)
-    refuse("paragraph_offset", "width must be positive and even", width);
+    refuse_field("paragraph_offset", "width", "must be positive and even", width);
   const bool table = mode == ParagraphMode::table;
   if (table ? paragraphs < 1 || paragraphs > kUnbounded / 16 / width : paragraphs != 0)
-    refuse("paragraph_offset", "paragraphs must be the rows of the table, 0 without one",
-           paragraphs);
+    refuse_field("paragraph_offset", "paragraphs", "must be the rows of the table, 0 without one",
+                 paragraphs);
   if (!std::isfinite(omega) || (table && (omega != 0 || learned_omega)))
-    refuse("paragraph_offset", "omega must be finite, and belongs to mode=shift", omega);
+    refuse_field("paragraph_offset", "omega", "must be finite, and belongs to mode=shift", omega);
   if (layout == SineLayout::sines || layout == SineLayout::cosines)
-    refuse("paragraph_offset", "layout must hold sines and cosines", enum_text(layout));
+    refuse_field("paragraph_offset", "layout", "must hold sines and cosines", enum_text(layout));
   if (!std::isfinite(base) || base <= 0)
-    refuse("paragraph_offset", "base must be finite and positive", base);
+    refuse_field("paragraph_offset", "base", "must be finite and positive", base);
   if (!std::isfinite(input_gain))
-    refuse("paragraph_offset", "input_gain must be finite", input_gain);
+    refuse_field("paragraph_offset", "input_gain", "must be finite", input_gain);
 }
 
 }  // namespace posenc::v0

@@ -25,24 +25,26 @@ constexpr std::size_t kTurnPadding = 64;
 void check_term(const InputTerm& t) {
   check_one_source(kInputPlan, t);
   if (t.width < 1) refuse(kInputPlan, "width of a term must be positive", t.width);
-  if (!std::isfinite(t.gain)) refuse(kInputPlan, "gain must be finite", t.gain);
+  if (!std::isfinite(t.gain)) refuse_field(kInputPlan, "gain", "must be finite", t.gain);
   if (t.axis < 0 || t.axis >= detail::kMaxAxes)
-    refuse(kInputPlan, "axis must lie between 0 and 15", Index{t.axis});
-  if (t.minus >= detail::kMaxAxes) refuse(kInputPlan, "minus must be below 16", Index{t.minus});
-  if (t.divide < 1) refuse(kInputPlan, "divide must be positive", t.divide);
-  if (t.wrap < 0) refuse(kInputPlan, "wrap must not be negative", t.wrap);
-  if (!std::isfinite(t.extension)) refuse(kInputPlan, "extension must be finite", t.extension);
+    refuse_field(kInputPlan, "axis", "must lie between 0 and 15", Index{t.axis});
+  if (t.minus >= detail::kMaxAxes)
+    refuse_field(kInputPlan, "minus", "must be below 16", Index{t.minus});
+  if (t.divide < 1) refuse_field(kInputPlan, "divide", "must be positive", t.divide);
+  if (t.wrap < 0) refuse_field(kInputPlan, "wrap", "must not be negative", t.wrap);
+  if (!std::isfinite(t.extension))
+    refuse_field(kInputPlan, "extension", "must be finite", t.extension);
   const Index width = source_width(t);
   if (t.phase != nullptr) {
     if (t.phase->heads != 1) refuse(kInputPlan, "a phase must be of one head", t.phase->heads);
     if (t.phase->axes > detail::kMaxAxes)
       refuse(kInputPlan, "a phase must have 16 axes at most", t.phase->axes);
     if (width < sine_channels(t.layout, t.phase->pairs()) - 1)
-      refuse(kInputPlan, "width must hold the channels of the phase but for one", width);
+      refuse_field(kInputPlan, "width", "must hold the channels of the phase but for one", width);
   }
   for (const ConstTensorView* v : {&t.table, &t.affine})
     if (!v->empty() && (v->rank != 2 || v->shape[1] != width || v->dtype != DType::f64))
-      detail::refuse_shape(kInputPlan, "tables must be [rows, width] of f64", *v);
+      detail::refuse_shape(kInputPlan, "tables", "must be [rows, width] of f64", *v);
   if (!t.affine.empty() && (t.affine.shape[0] < 1 || t.affine.shape[0] > detail::kMaxAxes + 1))
     refuse(kInputPlan, "affine rows must be those of 0 to 16 axes and a last one",
            t.affine.shape[0]);
@@ -180,9 +182,9 @@ void prepare_rows(const InputTerm& t, ComposeSource& source) {
 
 InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
   if (!is_float(dtype))
-    refuse(kInputPlan, "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
+    refuse_field(kInputPlan, "dtype", "must be f64, f32, f16 or bf16", dtype_name(dtype));
   if (!std::isfinite(lowered.input_gain))
-    refuse(kInputPlan, "input_gain must be finite", lowered.input_gain);
+    refuse_field(kInputPlan, "input_gain", "must be finite", lowered.input_gain);
   auto s = std::make_shared<State>();
   s->dtype = dtype;
   s->element_size = size_of(dtype);

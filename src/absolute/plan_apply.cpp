@@ -27,7 +27,7 @@ void check_real(const Positions& p) {
       for (Index t = 0; t < p.count; ++t) {
         const double x = detail::real_position(p, a, b, t);
         if (!(std::abs(x) <= kLargestReal))
-          refuse(kInputPlan, "positions must be finite and at most 2^62 in size", x);
+          refuse_field(kInputPlan, "positions", "must be finite and at most 2^62 in size", x);
       }
 }
 
@@ -37,9 +37,9 @@ void check_axes(const detail::ComposeSource& s, const Positions& p) {
   const std::int32_t reads = std::max(s.axis, s.minus);
   if (all ? s.phase.axes == p.axes : reads < p.axes) return;
   if (all)
-    refuse(kInputPlan,
-           "positions must have the " + std::to_string(s.phase.axes) + " axes of the term",
-           Index{p.axes});
+    refuse_field(kInputPlan, "positions",
+                 "must have the " + std::to_string(s.phase.axes) + " axes of the term",
+                 Index{p.axes});
   refuse(kInputPlan,
          "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
              std::to_string(reads + 1) + " or more axes",
@@ -114,11 +114,12 @@ template <class Data>
 BasicComposeView<Data> view_of(const State& s, const BasicTensorView<Data>& v, const char* what) {
   const std::string name_of(what);
   if (v.dtype != s.dtype)
-    refuse(kInputPlan, name_of + " must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
-           dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(kInputPlan, name_of + " must be in the CPU's memory");
+    refuse_field(kInputPlan, name_of,
+                 "must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+                 dtype_name(v.dtype));
+  if (v.device != Device::cpu) refuse_field(kInputPlan, name_of, "must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    detail::refuse_shape(kInputPlan, name_of + " must be [t, c] or [b, t, c]", v);
+    detail::refuse_shape(kInputPlan, name_of, "must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   BasicComposeView<Data> out;
   out.tensor = {v.data, v.rank == 3 ? v.stride[0] : 0, v.stride[last - 1], v.stride[last]};
@@ -141,13 +142,13 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   check_caller_rows(s, batch, tokens);
   if (!s.needs_positions) return;
   if (p.count != tokens)
-    refuse(kInputPlan,
-           "positions must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
+    refuse_field(kInputPlan, "positions",
+                 "must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kInputPlan, "positions must have one row or the batch of x, " + std::to_string(batch),
-           p.batch);
+    refuse_field(kInputPlan, "positions",
+                 "must have one row or the batch of x, " + std::to_string(batch), p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(kInputPlan, "positions must be i32, i64 or f64", dtype_name(p.type));
+    refuse_field(kInputPlan, "positions", "must be i32, i64 or f64", dtype_name(p.type));
   if (p.type == DType::f64) check_real(p);
   for (const ComposeSource& t : s.sources) {
     if (t.kind == ComposeSource::Kind::rows) continue;
@@ -164,10 +165,8 @@ void check_composed(std::string_view who, const Operand& x, const Operand& y, In
   check_no_self_overlap(who, y);
   if (appended == 0) return check_in_place(who, x, y);
   if (overlaps(x.memory, y.memory))
-    refuse(who,
-           std::string(y.name) + " must not be " + std::string(x.name) +
-               " where channels are appended",
-           appended);
+    refuse_field(who, y.name, "must not be " + std::string(x.name) + " where channels are appended",
+                 appended);
 }
 
 void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
@@ -198,14 +197,14 @@ detail::ConstComposeView check_input(const State& s, const ConstTensorView& x,
   const detail::ConstComposeView from = detail::compose_view(s, x, "x");
   if (from.batch != y.batch || from.tokens != y.tokens)
     detail::refuse_shape(
-        kInputPlan,
-        "y must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
+        kInputPlan, "y",
+        "must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
         detail::sizes_text({y.batch, y.tokens}));
   if (from.width != width)
-    refuse(kInputPlan,
-           "y must have the channels of x and of what is appended, " +
-               std::to_string(from.width + s.appended),
-           y.width);
+    refuse_field(kInputPlan, "y",
+                 "must have the channels of x and of what is appended, " +
+                     std::to_string(from.width + s.appended),
+                 y.width);
   return from;
 }
 
@@ -227,9 +226,9 @@ void InputPlan::apply(const ConstTensorView& x, const Positions& p, const Tensor
   const detail::ComposeView to = detail::compose_view(s, y, "y");
   const Index width = to.width - s.appended;
   if (width < 0)
-    refuse(kInputPlan,
-           "y must have the " + std::to_string(s.appended) + " channels that are appended",
-           to.width);
+    refuse_field(kInputPlan, "y",
+                 "must have the " + std::to_string(s.appended) + " channels that are appended",
+                 to.width);
   const detail::ConstComposeView from = check_input(s, x, to, width);
   detail::check_composed(kInputPlan, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          s.appended);

@@ -124,8 +124,8 @@ detail::ComposeView check_input_gradient(const State& s, const TensorView& d_x,
   const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
   if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
     detail::refuse_shape(
-        kInputPlan,
-        "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}), d_x);
+        kInputPlan, "d_x",
+        "must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}), d_x);
   const detail::Operand out{"d_x", detail::memory_of(d_x)};
   detail::check_composed(kInputPlan, {"d_y", detail::memory_of(d_y)}, out, s.appended);
   if (s.needs_positions) detail::check_positions_apart(kInputPlan, p, {out});
@@ -181,17 +181,16 @@ void InputPlan::gradient(const ConstTensorView& x, const Positions& p, const Con
            static_cast<Index>(g.size()));
   const Index width = y.width - s.appended;
   if (width < 0)
-    refuse(kInputPlan,
-           "d_y must have the " + std::to_string(s.appended) + " channels that are appended",
-           y.width);
+    refuse_field(kInputPlan, "d_y",
+                 "must have the " + std::to_string(s.appended) + " channels that are appended",
+                 y.width);
   detail::check_windows(s, width);
   detail::check_positions(s, p, y.batch, y.tokens);
   const detail::ComposeView to = check_input_gradient(s, d_x, d_y, y, width, p);
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
-    refuse(
-        kInputPlan,
-        "workspace must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
-        static_cast<Index>(workspace.size()));
+    refuse_field(kInputPlan, "workspace",
+                 "must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
+                 static_cast<Index>(workspace.size()));
   check_memory(x, d_y, d_x, g, p, workspace);
   // What the double path is left to do.
   std::vector<InputGradient> rest(g.begin(), g.end());

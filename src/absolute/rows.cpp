@@ -19,7 +19,8 @@ void check_source(const InputTerm& t, const Positions& p) {
   if (t.phase != nullptr) {
     if (t.phase->heads != 1) refuse(kApplyInput, "a phase must be of one head", t.phase->heads);
     if (width < sine_channels(t.layout, t.phase->pairs()) - 1)
-      refuse(kApplyInput, "width must hold the pairs of the phase but for one channel", width);
+      refuse_field(kApplyInput, "width", "must hold the pairs of the phase but for one channel",
+                   width);
     return;
   }
   const ConstTensorView& v = t.table.empty() ? t.affine : t.table;
@@ -47,33 +48,34 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
     return;
   }
   if (p.count != tokens)
-    refuse(kApplyInput,
-           "positions must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
+    refuse_field(kApplyInput, "positions",
+                 "must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kApplyInput, "positions must have one row or the batch of x, " + std::to_string(batch),
-           p.batch);
+    refuse_field(kApplyInput, "positions",
+                 "must have one row or the batch of x, " + std::to_string(batch), p.batch);
   const bool many = t.phase != nullptr && t.phase->axes > 1;
   if (t.axis < 0) refuse(kApplyInput, "axis of a term must not be negative", Index{t.axis});
   if (many && t.phase->axes != p.axes)
-    refuse(kApplyInput,
-           "positions must have the " + std::to_string(t.phase->axes) + " axes of the phase",
-           Index{p.axes});
+    refuse_field(kApplyInput, "positions",
+                 "must have the " + std::to_string(t.phase->axes) + " axes of the phase",
+                 Index{p.axes});
   if (const std::int32_t reads = std::max(t.axis, t.minus); !many && reads >= p.axes)
     refuse(kApplyInput,
            "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
                std::to_string(reads + 1) + " or more axes",
            Index{p.axes});
   if (t.minus >= p.axes)
-    refuse(kApplyInput, "positions must have the axis that a term takes off", Index{t.minus});
-  if (t.divide < 1) refuse(kApplyInput, "divide must be positive", t.divide);
-  if (t.wrap < 0) refuse(kApplyInput, "wrap must not be negative", t.wrap);
+    refuse_field(kApplyInput, "positions", "must have the axis that a term takes off",
+                 Index{t.minus});
+  if (t.divide < 1) refuse_field(kApplyInput, "divide", "must be positive", t.divide);
+  if (t.wrap < 0) refuse_field(kApplyInput, "wrap", "must not be negative", t.wrap);
   check_source(t, p);
   if (p.type != DType::f64) return;
   for (std::int32_t a = 0; a < p.axes; ++a)
     for (Index b = 0; b < p.batch; ++b)
       for (Index i = 0; i < p.count; ++i)
         if (const double x = position_at(p, a, b, i); !std::isfinite(x))
-          refuse(kApplyInput, "positions must be finite", x);
+          refuse_field(kApplyInput, "positions", "must be finite", x);
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ void check_rows_memory(const char* who, const LoweredInput& lowered, const Tenso
     own.data = static_cast<std::byte*>(out.data) + first * out.stride[last] * size_of(out.dtype);
     own.shape[last] = t.width;
     if (first + t.width > out.shape[last] || !detail::same_view(rows, detail::memory_of(own)))
-      refuse(who, std::string(name) + " must not overlap the caller's rows but channel by channel");
+      refuse_field(who, name, "must not overlap the caller's rows but channel by channel");
   }
 }
 
@@ -135,7 +137,7 @@ void check_product_has_x(std::string_view who, const LoweredInput& lowered,
     const Compose compose = lowered.terms[n].compose;
     if (compose != Compose::multiply && compose != Compose::one_plus) continue;
     each_gradient(g[n], [&](const TensorView&) {
-      refuse(who, "x must be given: gradients of a product need it", enum_text(compose));
+      refuse_field(who, "x", "must be given: gradients of a product need it", enum_text(compose));
     });
   }
 }
@@ -145,11 +147,10 @@ namespace {
 template <class Data>
 BasicTokenView<Data> token_view(const BasicTensorView<Data>& v, const char* what) {
   if (!is_float(v.dtype))
-    refuse(kApplyInput, std::string(what) + " must be f64, f32, f16 or bf16", dtype_name(v.dtype));
-  if (v.device != Device::cpu)
-    refuse(kApplyInput, std::string(what) + " must be in the CPU's memory");
+    refuse_field(kApplyInput, what, "must be f64, f32, f16 or bf16", dtype_name(v.dtype));
+  if (v.device != Device::cpu) refuse_field(kApplyInput, what, "must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    detail::refuse_shape(kApplyInput, std::string(what) + " must be [t, c] or [b, t, c]", v);
+    detail::refuse_shape(kApplyInput, what, "must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   BasicTokenView<Data> t;
   t.data = v.data;

@@ -81,26 +81,27 @@ double Sinusoidal::power_of(double m) const {
 
 void Sinusoidal::check_fields() const {
   if (width < 1 || width > 1000000)
-    refuse("sinusoidal", "width must lie between 1 and 1000000", width);
+    refuse_field("sinusoidal", "width", "must lie between 1 and 1000000", width);
   if (width % 2 != 0 && odd == OddWidth::refuse)
-    refuse("sinusoidal", "width must be even unless odd says what to do", width);
+    refuse_field("sinusoidal", "width", "must be even unless odd says what to do", width);
   if (!std::isfinite(base) || base <= 0)
-    refuse("sinusoidal", "base must be finite and positive", base);
+    refuse_field("sinusoidal", "base", "must be finite and positive", base);
   if (!std::isfinite(min_timescale) || min_timescale <= 0)
-    refuse("sinusoidal", "min_timescale must be finite and positive", min_timescale);
+    refuse_field("sinusoidal", "min_timescale", "must be finite and positive", min_timescale);
   if (exponent_width < 0)
-    refuse("sinusoidal", "exponent_width must not be negative", exponent_width);
-  if (!std::isfinite(scale)) refuse("sinusoidal", "scale must be finite", scale);
+    refuse_field("sinusoidal", "exponent_width", "must not be negative", exponent_width);
+  if (!std::isfinite(scale)) refuse_field("sinusoidal", "scale", "must be finite", scale);
   if (spacing == SineSpacing::shifted && !(static_cast<double>(pairs()) - shift > 0))
     refuse("sinusoidal", "there must be more pairs than shift takes away, pairs", pairs());
   if (wraps() && (spacing != SineSpacing::t2t || layout != SineLayout::halves || width < 3))
-    refuse("sinusoidal", "odd=marian needs spacing=t2t, layout=halves and at least 3 channels",
-           width);
+    refuse_field("sinusoidal", "odd=marian",
+                 "needs spacing=t2t, layout=halves and at least 3 channels", width);
   if (layout == SineLayout::sines || layout == SineLayout::cosines)
-    refuse("sinusoidal", "layout must hold sines and cosines", enum_text(layout));
-  if (!std::isfinite(gain)) refuse("sinusoidal", "gain must be finite", gain);
-  if (!std::isfinite(input_gain)) refuse("sinusoidal", "input_gain must be finite", input_gain);
-  if (axis < 0 || axis > 7) refuse("sinusoidal", "axis must lie between 0 and 7", axis);
+    refuse_field("sinusoidal", "layout", "must hold sines and cosines", enum_text(layout));
+  if (!std::isfinite(gain)) refuse_field("sinusoidal", "gain", "must be finite", gain);
+  if (!std::isfinite(input_gain))
+    refuse_field("sinusoidal", "input_gain", "must be finite", input_gain);
+  if (axis < 0 || axis > 7) refuse_field("sinusoidal", "axis", "must lie between 0 and 7", axis);
 }
 
 }  // namespace posenc::v0

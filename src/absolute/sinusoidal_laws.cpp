@@ -67,7 +67,7 @@ double inner_product_law(const Sinusoidal& s, double distance) {
     refuse("inner_product_law", "needs paper spacing and a base other than 1, base", s.base);
   const double x = std::fabs(distance * s.scale * s.min_timescale);
   if (!(x > 0) || !std::isfinite(x))
-    refuse("inner_product_law", "distance must be finite and not 0", distance);
+    refuse_field("inner_product_law", "distance", "must be finite and not 0", distance);
   return static_cast<double>(s.pairs()) *
          (1 - (std::log(x) + std::numbers::egamma) / std::log(s.base));
 }

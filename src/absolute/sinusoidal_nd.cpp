@@ -84,8 +84,8 @@ void SinusoidalNd::lower_joint(LoweredInput& out) const {
 template <class T>
 void SinusoidalNd::check_list(std::string_view name, const std::vector<T>& list) const {
   if (!list.empty() && list.size() != widths.size())
-    refuse("sinusoidal_nd", std::string(name) + " must have an entry for every width",
-           static_cast<Index>(list.size()));
+    refuse_field("sinusoidal_nd", name, "must have an entry for every width",
+                 static_cast<Index>(list.size()));
 }
 
 void SinusoidalNd::check_fields() const {
@@ -98,25 +98,25 @@ void SinusoidalNd::check_fields() const {
   check_list("layouts", layouts);
   check_list("spacings", spacings);
   check_list("bases", bases);
-  if (!std::isfinite(input_gain)) refuse(who, "input_gain must be finite", input_gain);
+  if (!std::isfinite(input_gain)) refuse_field(who, "input_gain", "must be finite", input_gain);
   if (arrangement == AxisArrangement::joint && !(layouts.empty() && starts.empty()))
     refuse(who, "a joint arrangement has one layout and no starts");
   Index total = 0;
   unsigned seen = 0;
   for (std::size_t i = 0; i < widths.size(); ++i) {
     if (widths[i] < 0 || widths[i] > 1000000)
-      refuse(who, "widths must lie between 0 and 1000000", widths[i]);
+      refuse_field(who, "widths", "must lie between 0 and 1000000", widths[i]);
     if (axis_of(i) < 0 || axis_of(i) > 7)
-      refuse(who, "stream must lie between 0 and 7", axis_of(i));
+      refuse_field(who, "stream", "must lie between 0 and 7", axis_of(i));
     total += widths[i];
     seen |= 1U << axis_of(i);
     if (arrangement == AxisArrangement::joint && widths[i] % 2 != 0)
       refuse(who, "a joint arrangement needs even widths", widths[i]);
     if (!starts.empty() && (starts[i] < 0 || starts[i] > 1000000))
-      refuse(who, "starts must lie between 0 and 1000000", starts[i]);
+      refuse_field(who, "starts", "must lie between 0 and 1000000", starts[i]);
     if (widths[i] > 0) block(i).parameters();  // refuses the rest
   }
-  if (total == 0) refuse(who, "widths must not all be 0");
+  if (total == 0) refuse_field(who, "widths", "must not all be 0");
   if (arrangement == AxisArrangement::joint && seen != (1U << widths.size()) - 1)
     refuse(who, "a joint arrangement needs every axis once in stream");
 }

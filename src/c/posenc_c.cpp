@@ -13,7 +13,7 @@ using posenc::Index;
 namespace {
 
 posenc::Context context_of(std::int64_t length) {
-  if (length < 0) posenc::refuse("c", "context must not be negative", Index{length});
+  if (length < 0) posenc::refuse_field("c", "context", "must not be negative", Index{length});
   return posenc::Context{length};
 }
 
@@ -36,7 +36,7 @@ posenc::RotarySpec rotary_spec(const posenc::ModelSpec& model, std::int64_t laye
   posenc::require_readable(model);
   const auto layers = static_cast<Index>(model.layers.size());
   if (layer < 0 || layer >= layers)
-    posenc::refuse("c", "layer must be 0 to " + std::to_string(layers - 1), Index{layer});
+    posenc::refuse_field("c", "layer", "must be 0 to " + std::to_string(layers - 1), Index{layer});
   const auto& at = model.layers[static_cast<std::size_t>(layer)];
   if (!at.rotary)
     posenc::refuse("c",
@@ -65,8 +65,8 @@ posenc_status posenc_isas(char* text, size_t size, size_t* needed, posenc_error*
     if (needed != nullptr) *needed = all.size() + 1;
     if (text == nullptr && size == 0) return;
     if (size < all.size() + 1)
-      posenc::refuse("c", "text must have " + std::to_string(all.size() + 1) + " bytes",
-                     static_cast<Index>(size));
+      posenc::refuse_field("c", "text", "must have " + std::to_string(all.size() + 1) + " bytes",
+                           static_cast<Index>(size));
     std::memcpy(&need(text, "text"), all.c_str(), all.size() + 1);
   });
 }
@@ -92,7 +92,7 @@ posenc_status posenc_set_executor(const posenc_executor* executor, posenc_error*
     }
     const posenc_executor e =
         taken(*executor, {sizeof(posenc_executor), nullptr, 1, nullptr}, "executor");
-    if (e.run == nullptr) posenc::refuse("c", "executor.run must not be null");
+    if (e.run == nullptr) posenc::refuse_field("c", "executor.run", "must not be null");
     posenc::set_default_executor({e.context, e.concurrency, e.run});
   });
 }
@@ -137,8 +137,9 @@ posenc_status posenc_model_finding(const posenc_model* model, int64_t index,
   return guarded(error, [&] {
     const auto& all = need(model, "model").spec.findings;
     if (index < 0 || index >= static_cast<Index>(all.size()))
-      posenc::refuse("c", "index must be one of the " + std::to_string(all.size()) + " findings",
-                     Index{index});
+      posenc::refuse_field("c", "index",
+                           "must be one of the " + std::to_string(all.size()) + " findings",
+                           Index{index});
     const posenc::Finding& f = all[static_cast<std::size_t>(index)];
     const posenc_severity severity = f.severity == posenc::Severity::note      ? POSENC_NOTE
                                      : f.severity == posenc::Severity::warning ? POSENC_WARNING

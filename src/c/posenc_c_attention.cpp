@@ -103,7 +103,7 @@ posenc::LoweredAttention lowered(const posenc_attention* attention) {
   const posenc_attention& a = need(attention, "attention");
   if (a.lowered) return *a.lowered;
   if (!a.parameters.empty())
-    posenc::refuse("attention_plan", "lower must be called before a call runs");
+    posenc::refuse_field("attention_plan", "lower", "must be called before a call runs");
   return a.plan.lower({});
 }
 
@@ -136,7 +136,7 @@ posenc_status posenc_attention_create(const char* const* schemes, size_t count,
     defaults.struct_size = sizeof defaults;
     const posenc_attention_sizes s = taken(need(sizes, "sizes"), defaults, "sizes");
     if (s.context < 0)
-      posenc::refuse("c", "sizes.context must not be negative", posenc::Index{s.context});
+      posenc::refuse_field("c", "sizes.context", "must not be negative", posenc::Index{s.context});
     std::vector<std::string_view> texts;
     for (std::size_t i = 0; i < count; ++i) {
       const char* const text = (&need(schemes, "schemes"))[i];
@@ -144,7 +144,7 @@ posenc_status posenc_attention_create(const char* const* schemes, size_t count,
     }
     posenc_attention*& out = need(attention, "attention");
     if (s.has_scale == 0 && s.scale != 0)
-      posenc::refuse("c", "sizes.scale needs sizes.has_scale = 1", s.scale);
+      posenc::refuse_field("c", "sizes.scale", "needs sizes.has_scale = 1", s.scale);
     posenc::AttentionSizes known{s.heads, s.head_dim, s.key_heads, s.value_dim};
     if (s.has_scale != 0) known.scale = s.scale;
     posenc::AttentionPlan plan(texts, known, s.context);
@@ -169,7 +169,7 @@ posenc_status posenc_attention_array(const posenc_attention* attention, int64_t 
   return guarded(error, [&] {
     const posenc_attention& a = need(attention, "attention");
     if (index < 0 || index >= posenc_attention_arrays(attention))
-      posenc::refuse("c", "index must be that of an array", posenc::Index{index});
+      posenc::refuse_field("c", "index", "must be that of an array", posenc::Index{index});
     describe(a, static_cast<std::size_t>(index), need(info, "info"));
   });
 }

@@ -32,7 +32,8 @@ posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posen
     const posenc::Encoding e = posenc::parse_encoding(std::string_view(&need(scheme, "scheme")));
     if (!std::holds_alternative<posenc::Pope>(e.scheme))
       posenc::refuse("c", "the scheme must be pope", posenc::card(e.scheme).name);
-    if (context < 0) posenc::refuse("c", "context must not be negative", posenc::Index{context});
+    if (context < 0)
+      posenc::refuse_field("c", "context", "must not be negative", posenc::Index{context});
     posenc::PopePlan plan(posenc::resolve_spectrum(e, posenc::Context{context}), dtype_of(dtype),
                           options_of(options));
     posenc_pope*& out = need(pope, "pope");

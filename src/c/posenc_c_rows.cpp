@@ -67,7 +67,7 @@ posenc_status posenc_phase_gradients(const posenc_plan* plan, const char* layout
   return guarded(error, [&] {
     const Operands o = with_gradients(layout, q, k, d_q, d_k);
     if (workspace == nullptr && workspace_bytes > 0)
-      posenc::refuse("c", "workspace must not be null");
+      posenc::refuse_field("c", "workspace", "must not be null");
     const posenc::PhaseGradients wanted{block, optional_tensor(frequency), optional_tensor(gain),
                                         optional_tensor(position)};
     need(plan, "plan")

@@ -35,10 +35,10 @@ std::size_t known_size(std::size_t given, const FieldPlace (&fields)[N], std::si
   bool whole = given >= fields[1].end && given <= kMostStruct;
   for (const FieldPlace& f : fields) whole = whole && (given <= f.begin || given >= f.end);
   if (!whole)
-    refuse("c",
-           std::string(name) + ".struct_size must be the size of the struct, " +
-               std::to_string(own) + ", or end behind one of its fields",
-           static_cast<Index>(std::min(given, kMostStruct + 1)));
+    refuse_field("c", std::string(name) + ".struct_size",
+                 "must be the size of the struct, " + std::to_string(own) +
+                     ", or end behind one of its fields",
+                 static_cast<Index>(std::min(given, kMostStruct + 1)));
   return std::min(given, own);
 }
 // Fills the caller's struct as far as it goes, and what lies behind ours with 0.
@@ -100,7 +100,7 @@ posenc_status guarded(posenc_error* error, F&& f) noexcept {
 
 template <class T>
 T& need(T* p, const char* name) {
-  if (p == nullptr) refuse("c", std::string(name) + " must not be null");
+  if (p == nullptr) refuse_field("c", name, "must not be null");
   return *p;
 }
 
@@ -110,7 +110,8 @@ inline PlanOptions options_of(const posenc_plan_options* given) {
   const posenc_plan_options o =
       taken(*given, {sizeof(posenc_plan_options), POSENC_OUTSIDE_REFUSE}, "options");
   if (o.outside != POSENC_OUTSIDE_REFUSE && o.outside != POSENC_OUTSIDE_ALLOW)
-    refuse("c", "options.outside must be one of posenc_outside", static_cast<Index>(o.outside));
+    refuse_field("c", "options.outside", "must be one of posenc_outside",
+                 static_cast<Index>(o.outside));
   if (o.outside == POSENC_OUTSIDE_ALLOW) options.outside = OutsideRange::allow;
   return options;
 }

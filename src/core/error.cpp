@@ -2,7 +2,6 @@
 #include "posenc/core/error.h"
 #include "posenc/core/printable.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -24,13 +23,8 @@ std::string quoted(std::string_view text) {
 
 constexpr auto kWhole = std::numeric_limits<std::size_t>::max();
 
-// "head_dim" of "head_dim must be even"; empty where a rule begins otherwise.
-std::string_view field_of(std::string_view rule) {
-  const std::size_t cut = std::min(rule.find(' '), rule.size());
-  const std::string_view rest = rule.substr(cut);
-  const bool verb =
-      rest.starts_with(" must ") || rest.starts_with(" needs ") || rest.starts_with(" belongs ");
-  return verb ? rule.substr(0, cut) : std::string_view();
+std::string joined(std::string_view field, std::string_view rule) {
+  return std::string(field).append(" ").append(rule);
 }
 
 }  // namespace
@@ -63,24 +57,37 @@ OutOfMemory::OutOfMemory(std::string_view who, std::string_view what, std::size_
       }()),
       bytes_(bytes) {}
 
-void refuse(std::string_view who, std::string_view rule) {
-  throw ArgumentError(who, field_of(rule), rule, {});
-}
-void refuse(std::string_view who, std::string_view rule, Index got) {
-  throw ArgumentError(who, field_of(rule), rule, std::to_string(got));
-}
-void refuse(std::string_view who, std::string_view rule, double got) {
-  throw ArgumentError(who, field_of(rule), rule, number_text(got));
-}
-void refuse(std::string_view who, std::string_view rule, std::string_view got) {
-  throw ArgumentError(who, field_of(rule), rule, quoted(got));
-}
 void refuse_field(std::string_view who, std::string_view field, std::string_view rule) {
-  throw ArgumentError(who, field, rule, {});
+  throw ArgumentError(who, field, joined(field, rule), {});
+}
+void refuse_field(std::string_view who, std::string_view field, std::string_view rule, Index got) {
+  throw ArgumentError(who, field, joined(field, rule), std::to_string(got));
+}
+void refuse_field(std::string_view who, std::string_view field, std::string_view rule, double got) {
+  throw ArgumentError(who, field, joined(field, rule), number_text(got));
 }
 void refuse_field(std::string_view who, std::string_view field, std::string_view rule,
                   std::string_view got) {
-  throw ArgumentError(who, field, rule, quoted(got));
+  throw ArgumentError(who, field, joined(field, rule), quoted(got));
+}
+void refuse_sentence(std::string_view who, std::string_view field, std::string_view sentence) {
+  throw ArgumentError(who, field, sentence, {});
+}
+void refuse_sentence(std::string_view who, std::string_view field, std::string_view sentence,
+                     std::string_view got) {
+  throw ArgumentError(who, field, sentence, quoted(got));
+}
+void refuse(std::string_view who, std::string_view rule) {
+  throw ArgumentError(who, {}, rule, {});
+}
+void refuse(std::string_view who, std::string_view rule, Index got) {
+  throw ArgumentError(who, {}, rule, std::to_string(got));
+}
+void refuse(std::string_view who, std::string_view rule, double got) {
+  throw ArgumentError(who, {}, rule, number_text(got));
+}
+void refuse(std::string_view who, std::string_view rule, std::string_view got) {
+  throw ArgumentError(who, {}, rule, quoted(got));
 }
 
 std::string number_text(double x) {

@@ -243,13 +243,13 @@ const Executor& default_executor() {
 
 void set_default_threads(Index threads) {
   if (threads < 0 || threads > kMaxThreads)
-    refuse("executor", "threads must be 1 to 1024, or 0 for the default", threads);
+    refuse_field("executor", "threads", "must be 1 to 1024, or 0 for the default", threads);
   chosen.store(&of_threads(threads == 0 ? thread_count() : threads), std::memory_order_release);
 }
 
 void set_default_executor(const Executor& executor) {
   if (executor.concurrency < 1)
-    refuse("executor", "concurrency must be at least 1", executor.concurrency);
+    refuse_field("executor", "concurrency", "must be at least 1", executor.concurrency);
   if (executor.run == nullptr) {
     chosen.store(&inline_executor(), std::memory_order_release);
     return;

@@ -18,11 +18,11 @@ void check_axes(std::string_view who, std::string_view what, std::span<const Vie
   const auto refuse_axes = [&](std::string_view rule) {
     std::string sizes = "[";
     for (const ViewAxis& a : axes) sizes += (sizes.size() > 1 ? ", " : "") + std::to_string(a.size);
-    refuse(who, std::string(what).append(rule).append(sizes) + "]");
+    refuse_field(who, what, std::string(rule).append(sizes) + "]");
   };
   Index numbers = 1, reach = 0;
   for (const ViewAxis& a : axes) {
-    if (a.size < 0 || a.size > kMostSize) refuse_axes(" must have sizes from 0 to 2^40, got ");
+    if (a.size < 0 || a.size > kMostSize) refuse_axes("must have sizes from 0 to 2^40, got ");
     numbers = saturated_product({numbers, std::max<Index>(1, a.size)});
     const Index step = a.size < 2 || a.stride == std::numeric_limits<Index>::min()
                            ? (a.size < 2 ? 0 : std::numeric_limits<Index>::max())
@@ -30,9 +30,9 @@ void check_axes(std::string_view who, std::string_view what, std::span<const Vie
     const Index far = saturated_product({step, std::max<Index>(0, a.size - 1), bytes});
     if (__builtin_add_overflow(reach, far, &reach)) reach = std::numeric_limits<Index>::max();
   }
-  if (numbers > kMostNumbers) refuse_axes(" must have at most 2^48 numbers, got ");
+  if (numbers > kMostNumbers) refuse_axes("must have at most 2^48 numbers, got ");
   if (reach >= Index{1} << 61)
-    refuse_axes(" must have strides that reach less than 2^61 bytes, got the sizes ");
+    refuse_axes("must have strides that reach less than 2^61 bytes, got the sizes ");
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void check_extent(std::string_view who, std::string_view what, const ConstHeads&
 
 void check_extent(std::string_view who, std::string_view what, const ConstTensorView& v) {
   if (v.rank < 0 || v.rank > TensorView::kMaxRank)
-    refuse(who, std::string(what) + " must have 0 to 5 axes", Index{v.rank});
+    refuse_field(who, what, "must have 0 to 5 axes", Index{v.rank});
   ViewAxis axes[TensorView::kMaxRank];
   const auto rank = static_cast<std::size_t>(v.rank);
   for (std::size_t i = 0; i < rank; ++i) axes[i] = {v.shape[i], v.stride[i]};
@@ -66,14 +66,14 @@ void check_extent(std::string_view who, std::string_view what, const ConstTensor
 void check_positions_view(std::string_view who, std::string_view what, const Positions& p) {
   const auto name = [&] { return std::string(what); };
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(who, name() + " must be i64, i32 or f64", dtype_name(p.type));
-  if (p.axes < 1) refuse(who, name() + " must have at least one axis", Index{p.axes});
+    refuse_field(who, name(), "must be i64, i32 or f64", dtype_name(p.type));
+  if (p.axes < 1) refuse_field(who, name(), "must have at least one axis", Index{p.axes});
   const ViewAxis axes[] = {{p.axes, p.axis_stride},
                            {p.batch, p.batch == 1 ? 0 : p.batch_stride},
                            {p.count, p.token_stride}};
   check_axes(who, what, axes, size_of(p.type));
   if (p.data == nullptr && p.count > 0 && p.batch > 0)
-    refuse(who, name() + " must not be null where there are tokens", p.count);
+    refuse_field(who, name(), "must not be null where there are tokens", p.count);
 }
 
 }  // namespace posenc::v0::detail

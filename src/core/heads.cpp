@@ -15,9 +15,9 @@ BasicHeads<Data> heads_of(const BasicTensorView<Data>& v, HeadsLayout layout) {
     refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd",
            static_cast<Index>(layout));
   if (v.rank != static_cast<std::int32_t>(axes.size()))
-    refuse("heads", "rank must fit the order " + std::string(axes), Index{v.rank});
+    refuse_field("heads", "rank", "must fit the order " + std::string(axes), Index{v.rank});
   if (!is_float(v.dtype))
-    refuse("heads", "dtype must be f64, f32, f16 or bf16", dtype_name(v.dtype));
+    refuse_field("heads", "dtype", "must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("heads", "memory must be the CPU's");
   BasicHeads<Data> h;
   h.data = v.data;
@@ -45,8 +45,8 @@ BasicHeads<Data> heads_of(const BasicTensorView<Data>& v, HeadsLayout layout) {
 template <class Data>
 BasicHeads<Data> slice_of(const BasicHeads<Data>& h, Index first, Index count) {
   if (first < 0 || count < 0 || first > h.heads - count)
-    refuse("heads", "slice must lie inside the " + std::to_string(h.heads) + " heads",
-           first + count);
+    refuse_field("heads", "slice", "must lie inside the " + std::to_string(h.heads) + " heads",
+                 first + count);
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
   BasicHeads<Data> r = h;
   r.heads = count;

@@ -17,7 +17,7 @@ namespace posenc::inline v0::detail {
   std::string list;
   for (const std::string_view n : names)
     if (n != "unset") list += (list.empty() ? "" : ", ") + std::string(n);
-  refuse(who, std::string(what) + " must be one of " + list, static_cast<Index>(value));
+  refuse_field(who, what, std::string("must be one of ") + list, static_cast<Index>(value));
 }
 
 // One comparison for a value that the enum has.

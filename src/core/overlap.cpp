@@ -187,7 +187,7 @@ void check_in_place(std::string_view who, const Operand& in, const Operand& out)
 
 void check_separate(std::string_view who, const Operand& in, const Operand& out) {
   if (overlaps(in.memory, out.memory))
-    refuse(who, std::string(out.name) + " must not overlap " + std::string(in.name));
+    refuse_field(who, out.name, "must not overlap " + std::string(in.name));
 }
 
 void check_outputs(std::string_view who, std::span<const Operand> outputs,

@@ -56,9 +56,10 @@ bool has_shape(const ConstTensorView& v, const std::vector<Index>& shape) {
 void check_parameter(std::string_view who, const Parameter& p, const ConstTensorView& v) {
   const std::string rule =
       "parameter " + p.name + " must be " + detail::sizes_text(p.shape) + " of f64 or f32";
-  if (v.dtype != DType::f64 && v.dtype != DType::f32) refuse(who, rule, dtype_name(v.dtype));
-  if (v.device != Device::cpu) refuse(who, rule + ", in the CPU's memory");
-  if (!has_shape(v, p.shape)) detail::refuse_shape(who, rule, v);
+  if (v.dtype != DType::f64 && v.dtype != DType::f32)
+    refuse_sentence(who, p.name, rule, dtype_name(v.dtype));
+  if (v.device != Device::cpu) refuse_sentence(who, p.name, rule + ", in the CPU's memory");
+  if (!has_shape(v, p.shape)) refuse_sentence(who, p.name, rule + ", got " + detail::shape_text(v));
 }
 
 void check_size(std::string_view who, const Parameter& p, std::span<const double> v) {

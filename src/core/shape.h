@@ -44,7 +44,20 @@ inline std::string shape_text(const ConstHeads& h) {
   return sizes_text({h.batch, h.tokens, h.heads, h.dim});
 }
 
-// Throws std::invalid_argument("[who] rule, got [2, 3] of f32").
+// Throws ArgumentError("[who] field rule, got [2, 3] of f32").
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
+                                                                std::string_view field,
+                                                                std::string_view rule,
+                                                                const std::string& got) {
+  refuse_field(who, field, std::string(rule) + ", got " + got);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
+                                                                std::string_view field,
+                                                                std::string_view rule,
+                                                                const ConstTensorView& v) {
+  refuse_shape(who, field, rule, shape_text(v));
+}
+// The same for a rule that belongs to no single field.
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
                                                                 std::string_view rule,
                                                                 const std::string& got) {

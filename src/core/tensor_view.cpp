@@ -9,7 +9,7 @@ namespace {
 template <class Data>
 BasicTensorView<Data> dense(Data* data, DType dtype, std::span<const Index> shape) {
   if (shape.size() > static_cast<std::size_t>(TensorView::kMaxRank))
-    refuse("tensor", "rank must be at most 5", static_cast<Index>(shape.size()));
+    refuse_field("tensor", "rank", "must be at most 5", static_cast<Index>(shape.size()));
   BasicTensorView<Data> v;
   v.data = data;
   v.dtype = dtype;
@@ -17,7 +17,7 @@ BasicTensorView<Data> dense(Data* data, DType dtype, std::span<const Index> shap
   Index step = 1, bytes = size_of(dtype);
   bool none = false;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] < 0) refuse("tensor", "sizes must not be negative", shape[i]);
+    if (shape[i] < 0) refuse_field("tensor", "sizes", "must not be negative", shape[i]);
     none = none || shape[i] == 0;
     v.shape[i] = shape[i];
     v.stride[i] = step;
@@ -27,7 +27,8 @@ BasicTensorView<Data> dense(Data* data, DType dtype, std::span<const Index> shap
       refuse("tensor", "the product of the sizes must fit 2^63 bytes, too large at a size", n);
     step *= n;
   }
-  if (data == nullptr && !none) refuse("tensor", "data must not be null when there are elements");
+  if (data == nullptr && !none)
+    refuse_field("tensor", "data", "must not be null when there are elements");
   return v;
 }
 

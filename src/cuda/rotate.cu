@@ -319,7 +319,7 @@ void rotate(const RotateCall& call, DType dtype, cudaStream_t stream) {
     case DType::bf16:
       return rotate_as<__nv_bfloat16>(call, stream);
     default:
-      refuse("cuda", "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
+      refuse_field("cuda", "dtype", "must be f64, f32, f16 or bf16", dtype_name(dtype));
   }
 }
 

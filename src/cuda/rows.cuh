@@ -55,7 +55,7 @@ inline Rows rows_of(const detail::RowSource& r) {
 inline void check_rows(const detail::RotateCall& call) {
   const detail::RowSource& r = *call.rows;
   if (r.kind != detail::RowSource::Kind::caller || r.layout != TableLayout::half)
-    refuse("cuda", "rows must be cosines and sines of their own, in the layout half");
+    refuse_field("cuda", "rows", "must be cosines and sines of their own, in the layout half");
   if (call.mode != RotateMode::forward && call.mode != RotateMode::gradient)
     refuse("cuda", "rows are for forward and gradient", enum_text(call.mode));
   if (call.block_count != 1 || call.blocks[0].log2_decay != nullptr)
@@ -63,8 +63,9 @@ inline void check_rows(const detail::RotateCall& call) {
   for (const detail::RowView* v : {&r.cos, &r.sin})
     if (v->data == nullptr || v->column_stride != 1 || v->head_stride != 0 ||
         v->dtype != r.cos.dtype || (v->dtype != DType::f32 && v->dtype != DType::f64))
-      refuse("cuda", "rows must be f32 or f64 with contiguous columns, the same for all heads",
-             dtype_name(v->dtype));
+      refuse_field("cuda", "rows",
+                   "must be f32 or f64 with contiguous columns, the same for all heads",
+                   dtype_name(v->dtype));
 }
 
 }  // namespace posenc::v0::cuda

@@ -44,7 +44,7 @@ Index whole(DType t, const std::byte* p) {
   if (t == DType::i64) return load<std::int64_t>(p);
   const double d = element(t, p);
   if (!(d >= -0x1p63 && d < 0x1p63) || d != std::floor(d))
-    refuse("array", "values must be whole and fit 64 bits", d);
+    refuse_field("array", "values", "must be whole and fit 64 bits", d);
   return static_cast<Index>(d);
 }
 
@@ -53,7 +53,7 @@ std::size_t checked_bytes(DType dtype, const std::vector<Index>& shape) {
   Index n = size_of(dtype);
   bool none = false;
   for (const Index s : shape) {
-    if (s < 0) refuse("array", "sizes must not be negative", s);
+    if (s < 0) refuse_field("array", "sizes", "must not be negative", s);
     none = none || s == 0;
     if (s > 0 && n > kUnbounded / s)
       refuse("array", "the product of the sizes must fit 2^63 bytes, too large at a size", s);
@@ -64,7 +64,8 @@ std::size_t checked_bytes(DType dtype, const std::vector<Index>& shape) {
 
 void check_bytes(const Array& a) {
   if (checked_bytes(a.dtype, a.shape) != a.bytes.size())
-    refuse("array", "bytes must be as many as the shape needs", static_cast<Index>(a.bytes.size()));
+    refuse_field("array", "bytes", "must be as many as the shape needs",
+                 static_cast<Index>(a.bytes.size()));
 }
 
 }  // namespace

@@ -42,12 +42,13 @@ constexpr Type kTypes[] = {{kFloat, 64}, {kFloat, 32}, {kFloat, 16}, {kBfloat, 1
                            {kInt, 64},   {kInt, 32},   {kUInt, 8}};  // in the order of DType
 
 DType dtype_of_dlpack(const PosencDLDataType& t) {
-  if (t.lanes != 1) refuse(kDlpack, "lanes must be 1", Index{t.lanes});
+  if (t.lanes != 1) refuse_field(kDlpack, "lanes", "must be 1", Index{t.lanes});
   if (t.code == kBool && t.bits == 8) return DType::u8;
   for (std::size_t i = 0; i < std::size(kTypes); ++i)
     if (kTypes[i].code == t.code && kTypes[i].bits == t.bits) return static_cast<DType>(i);
-  refuse(kDlpack, "type must be a float of 64, 32 or 16 bits, bfloat16, i64, i32, u8 or bool",
-         "code " + std::to_string(t.code) + " bits " + std::to_string(t.bits));
+  refuse_field(kDlpack, "type",
+               "must be a float of 64, 32 or 16 bits, bfloat16, i64, i32, u8 or bool",
+               "code " + std::to_string(t.code) + " bits " + std::to_string(t.bits));
 }
 
 Device device_of_dlpack(const PosencDLDevice& d) {
@@ -59,8 +60,9 @@ Device device_of_dlpack(const PosencDLDevice& d) {
     case kCudaManaged:
       return Device::cuda;
     default:
-      refuse(kDlpack, "device must be CPU (1), CUDA (2), CUDA host (3) or CUDA managed (13)",
-             Index{d.device_type});
+      refuse_field(kDlpack, "device",
+                   "must be CPU (1), CUDA (2), CUDA host (3) or CUDA managed (13)",
+                   Index{d.device_type});
   }
 }
 
@@ -72,11 +74,12 @@ void check_reach(const ConstTensorView& v) {
     if (v.shape[a] == 0) return;
     const Index step = v.stride[a];
     if (step == std::numeric_limits<Index>::min())
-      refuse(kDlpack, "strides must fit 63 bits", step);
+      refuse_field(kDlpack, "strides", "must fit 63 bits", step);
     const Index last = v.shape[a] - 1, magnitude = step < 0 ? -step : step;
     const Index room = kUnbounded / size_of(v.dtype) - reach;
     if (last > 0 && magnitude > room / last)
-      refuse(kDlpack, "strides must stay within 2^63 bytes of the first element, too large", step);
+      refuse_field(kDlpack, "strides",
+                   "must stay within 2^63 bytes of the first element, too large", step);
     reach += last * magnitude;
   }
 }
@@ -104,8 +107,8 @@ void check_version(const PosencDLManagedTensorVersioned& t) {
 TensorView from_dlpack(const PosencDLTensor& t) {
   const DType dtype = dtype_of_dlpack(t.dtype);
   if (t.ndim < 0 || t.ndim > TensorView::kMaxRank)
-    refuse(kDlpack, "rank must be 0 to 5", Index{t.ndim});
-  if (t.ndim > 0 && t.shape == nullptr) refuse(kDlpack, "shape must not be null");
+    refuse_field(kDlpack, "rank", "must be 0 to 5", Index{t.ndim});
+  if (t.ndim > 0 && t.shape == nullptr) refuse_field(kDlpack, "shape", "must not be null");
   if (t.device.device_id < 0 || t.device.device_id > std::numeric_limits<std::int16_t>::max())
     refuse(kDlpack, "device id must be 0 to 32767", Index{t.device.device_id});
   const auto size = static_cast<std::uint64_t>(size_of(dtype));
@@ -115,7 +118,7 @@ TensorView from_dlpack(const PosencDLTensor& t) {
   if (data != nullptr && t.byte_offset > 0)
     data = static_cast<std::byte*>(data) + static_cast<std::ptrdiff_t>(t.byte_offset);
   if (reinterpret_cast<std::uintptr_t>(data) % size != 0)
-    refuse(kDlpack, "data must be aligned to its elements");
+    refuse_field(kDlpack, "data", "must be aligned to its elements");
   const std::span<const Index> shape(t.shape, static_cast<std::size_t>(t.ndim));
   TensorView v = t.strides == nullptr
                      ? tensor(data, dtype, shape)

@@ -52,7 +52,8 @@ void write_string(std::string& out, std::string_view text) {
     const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
     const std::size_t n = utf8_length(text, i);
-    if (n == 0) refuse("json", "strings must be UTF-8, broken at byte", static_cast<Index>(i));
+    if (n == 0)
+      refuse_field("json", "strings", "must be UTF-8, broken at byte", static_cast<Index>(i));
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -75,7 +76,7 @@ void write_string(std::string& out, std::string_view text) {
 }
 
 void write_double(std::string& out, double d) {
-  if (!std::isfinite(d)) refuse("json", "numbers must be finite", d);
+  if (!std::isfinite(d)) refuse_field("json", "numbers", "must be finite", d);
   const std::string text = number_text(d);
   out += text;
   // A number without fraction or exponent would read back as an integer.

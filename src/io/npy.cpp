@@ -251,7 +251,8 @@ Array read_npy(const std::filesystem::path& path) {
 std::vector<std::byte> npy_bytes(const Array& a) {
   constexpr std::string_view kDescr[] = {"<f8", "<f4", "<f2", "", "<i8", "<i4", "|u1"};
   if (a.dtype == DType::bf16)
-    refuse("npy", "dtype must be one that numpy has (write .safetensors)", dtype_name(a.dtype));
+    refuse_field("npy", "dtype", "must be one that numpy has (write .safetensors)",
+                 dtype_name(a.dtype));
   if (a.shape.size() > kMaxRank)
     refuse("npy", "the shape must have at most 64 axes", static_cast<Index>(a.shape.size()));
   check_array(a, "npy");

@@ -99,13 +99,14 @@ void check_array(const Array& a, std::string_view who) {
   Index n = size_of(a.dtype);
   bool none = false;
   for (const Index s : a.shape) {
-    if (s < 0) refuse(who, "sizes must not be negative", s);
+    if (s < 0) refuse_field(who, "sizes", "must not be negative", s);
     none = none || s == 0;
     if (s > 0 && n > kUnbounded / s) refuse(who, "the product of the sizes must fit 63 bits");
     if (s > 0) n *= s;
   }
   if (static_cast<std::size_t>(none ? 0 : n) != a.bytes.size())
-    refuse(who, "bytes must be as many as the shape needs", static_cast<Index>(a.bytes.size()));
+    refuse_field(who, "bytes", "must be as many as the shape needs",
+                 static_cast<Index>(a.bytes.size()));
 }
 
 }  // namespace posenc::v0

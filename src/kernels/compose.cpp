@@ -19,7 +19,7 @@ const ComposeKernels& compose_kernels(DType type, Isa isa) {
       return best_kernels(compose_kernels_bf16(isa),
                           {{{CpuFeature::avx512_bf16}, compose_kernels_avx512_bf16()}}, isa);
     default:
-      refuse("input_plan", "dtype must be f64, f32, f16 or bf16", dtype_name(type));
+      refuse_field("input_plan", "dtype", "must be f64, f32, f16 or bf16", dtype_name(type));
   }
 }
 

@@ -19,7 +19,7 @@ const RotateKernels& rotate_kernels(DType type, Isa isa) {
       return best_kernels(rotate_kernels_bf16(isa),
                           {{{CpuFeature::avx512_bf16}, rotate_kernels_avx512_bf16()}}, isa);
     default:
-      refuse("rotary", "dtype must be f64, f32, f16 or bf16", dtype_name(type));
+      refuse_field("rotary", "dtype", "must be f64, f32, f16 or bf16", dtype_name(type));
   }
 }
 

@@ -22,13 +22,13 @@ Index cell_of(const Positions& p, Index b, Index t, Index before, Index count,
               const std::string& rule) {
   const double token = position_at(p, 0, p.batch == 1 ? 0 : b, t);
   if (!(token >= 0 && token < static_cast<double>(count)) || token != std::floor(token))
-    refuse(kCells, rule, token);
+    refuse_field(kCells, "positions", rule, token);
   return static_cast<Index>(token) - before;
 }
 
 std::string rule_of(const ImageGrid& grid, Index before, Index count) {
   const std::string shape = std::to_string(grid.rows) + " x " + std::to_string(grid.columns);
-  return "positions must be 0 to " + std::to_string(count - 1) + ", " +
+  return "must be 0 to " + std::to_string(count - 1) + ", " +
          (before > 0 ? std::to_string(before) + " in front of the cells, then " : std::string()) +
          shape + " cells row by row";
 }

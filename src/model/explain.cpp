@@ -235,10 +235,10 @@ void check_size(const ModelSpec& spec, std::optional<Index> only) {
     if (layer.rotary && (!only || layer.index == *only))
       for (const auto& b : layer.rotary->blocks) numbers += b.pairs();
   if (numbers > kMost)
-    refuse("explain",
-           "layers must have at most " + std::to_string(kMost) +
-               " frequencies in all: ask for one layer (--layer)",
-           numbers);
+    refuse_field("explain", "layers",
+                 "must have at most " + std::to_string(kMost) +
+                     " frequencies in all: ask for one layer (--layer)",
+                 numbers);
 }
 
 }  // namespace
@@ -249,8 +249,8 @@ Json explain_json(const ModelSpec& spec, std::optional<Index> only) {
   for (const auto& layer : spec.layers)
     if (!only || layer.index == *only) layers.push(layer_json(layer));
   if (only && layers.as_array().empty())
-    refuse("explain", "layer must be one of the model's " + std::to_string(spec.layers.size()),
-           *only);
+    refuse_field("explain", "layer",
+                 "must be one of the model's " + std::to_string(spec.layers.size()), *only);
   Json towers = Json::object();
   for (const auto& tower : spec.towers)
     towers.set(tower.name, Json::object({{"input", each(tower.input, input_json)},

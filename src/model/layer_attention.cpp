@@ -25,7 +25,7 @@ Stage norm_after_rotation(const QkNorm& norm) {
 void add_factors(const QueryTemperature& t, const Positions& queries, Index query_offset,
                  LayerAttention& to) {
   if (queries.type != DType::i64 && queries.type != DType::i32 && queries.type != DType::f64)
-    refuse(kLayer, "query_positions must be i64, i32 or f64", dtype_name(queries.type));
+    refuse_field(kLayer, "query_positions", "must be i64, i32 or f64", dtype_name(queries.type));
   const bool by_position = t.by == TemperatureIndex::position && queries.data != nullptr;
   to.query_factor_rows = by_position ? queries.batch : 1;
   for (Index b = 0; b < to.query_factor_rows; ++b)

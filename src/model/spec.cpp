@@ -67,7 +67,7 @@ void complete_fields(LayerSpec& layer) {
 // transformers 5.23: modeling_llama4 (token counts from 1), modeling_ministral3 (from 0),
 // modeling_inkling (log_floor); log-n of Qwen-1: max(1, ln(p + 1) / ln(period)).
 double query_factor(const QueryTemperature& t, double position) {
-  if (!(t.period >= 1)) refuse("query_temperature", "period must be positive", t.period);
+  if (!(t.period >= 1)) refuse_field("query_temperature", "period", "must be positive", t.period);
   const double period = static_cast<double>(t.period);
   switch (t.form) {
     case TemperatureForm::llama4:
@@ -80,8 +80,8 @@ double query_factor(const QueryTemperature& t, double position) {
     case TemperatureForm::log_floor:
       return 1 + t.beta * std::log(std::max(1.0, (position + 1) / period));
   }
-  refuse("query_temperature", "form must be llama4, ministral, log_n or log_floor",
-         static_cast<Index>(t.form));
+  refuse_field("query_temperature", "form", "must be llama4, ministral, log_n or log_floor",
+               static_cast<Index>(t.form));
 }
 
 const FieldValue* LayerSpec::field(std::string_view name) const {

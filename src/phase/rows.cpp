@@ -62,10 +62,11 @@ void compat_rows(const Spectrum& s, Precision precision, const Positions& p, con
 
 void check_positions(const Positions& p, std::string_view who) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(who, "positions must be i64, i32 or f64", dtype_name(p.type));
-  if (p.count < 0 || p.batch < 0 || p.axes < 1) refuse(who, "positions must have axes and sizes");
+    refuse_field(who, "positions", "must be i64, i32 or f64", dtype_name(p.type));
+  if (p.count < 0 || p.batch < 0 || p.axes < 1)
+    refuse_field(who, "positions", "must have axes and sizes");
   if (p.data == nullptr && p.count > 0 && p.batch > 0)
-    refuse(who, "positions must not be null when there are tokens");
+    refuse_field(who, "positions", "must not be null when there are tokens");
   if (p.type != DType::f64) return;
   for (Index a = 0; a < p.axes; ++a)
     for (Index b = 0; b < p.batch; ++b)
@@ -109,8 +110,8 @@ RowPlane plane_of(const TensorView& v, const Spectrum& s, const Positions& p, In
     r.batch_stride = stride(0), r.token_stride = stride(1), r.head_stride = stride(2);
   }
   if (!fits)
-    detail::refuse_shape("rows",
-                         "output must be [" + std::to_string(rows) + ", " +
+    detail::refuse_shape("rows", "output",
+                         "must be [" + std::to_string(rows) + ", " +
                              std::to_string(s.heads * columns) + "], [" + std::to_string(rows) +
                              ", " + std::to_string(s.heads) + ", " + std::to_string(columns) +
                              "] or these with batch and tokens apart",
@@ -119,7 +120,7 @@ RowPlane plane_of(const TensorView& v, const Spectrum& s, const Positions& p, In
   r.column_stride = stride(v.rank - 1);
   r.data = v.data;
   if (!is_float(v.dtype))
-    refuse("rows", "output must be f64, f32, f16 or bf16", dtype_name(v.dtype));
+    refuse_field("rows", "output", "must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("rows", "memory must be the CPU's");
   return r;
 }
@@ -141,7 +142,7 @@ void check_call(const Spectrum& s, const Positions& p, TableLayout layout, Preci
   detail::check_compat(s, precision);
   detail::check_positions(p, "rows");
   if (p.axes != s.axes)
-    refuse("rows", "positions must have " + detail::axes_text(s.axes), Index{p.axes});
+    refuse_field("rows", "positions", "must have " + detail::axes_text(s.axes), Index{p.axes});
   if (precision != Precision::exact && s.axes > detail::kMaxCompatAxes)
     refuse("rows", "compatibility precisions take at most 16 axes", s.axes);
 }
@@ -195,7 +196,7 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
                 TableLayout layout, Precision precision, const Executor& executor) {
   check_call(s, p, layout, precision);
   if (cos_sin.empty() && p.batch * p.count * s.pairs() > 0)
-    refuse("rows", "output must not be empty");
+    refuse_field("rows", "output", "must not be empty");
   if (cos_sin.empty()) return;
   const detail::RowLayout l = detail::row_layout(layout, s.pairs());
   RowPlane cos = plane_of(cos_sin, s, p, l.columns);

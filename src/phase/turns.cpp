@@ -77,7 +77,7 @@ std::vector<Turns> exact_turns(const Spectrum& s) {
   std::vector<Turns> r;
   r.reserve(s.frequency.size());
   for (const double f : s.frequency) {
-    if (!std::isfinite(f)) refuse("phase", "frequency must be finite", f);
+    if (!std::isfinite(f)) refuse_field("phase", "frequency", "must be finite", f);
     r.push_back(turns_of(f));
   }
   return r;

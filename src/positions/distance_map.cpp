@@ -22,7 +22,7 @@ OwnedPositions each(std::span<const Index> p, const F& f) {
 }
 
 void needs_window(Index window, std::string_view who) {
-  if (window < 1) refuse(who, "window must be positive", window);
+  if (window < 1) refuse_field(who, "window", "must be positive", window);
 }
 
 DistanceRegion near(std::span<const Index> q, std::span<const Index> k, Index window) {
@@ -62,7 +62,7 @@ double mapped_distance(const DistanceMap& map, std::span<const Index> pq, std::s
 DistanceMap self_extend(std::span<const Index> q, std::span<const Index> k, Index window,
                         Index group, SelfExtendRatio ratio) {
   needs_window(window, "self_extend");
-  if (group < 1) refuse("self_extend", "group must be positive", group);
+  if (group < 1) refuse_field("self_extend", "group", "must be positive", group);
   const auto grouped = [&](Index n) { return floor_divide(n, group); };
   OwnedPositions far_query;
   if (ratio == SelfExtendRatio::floored || window % group == 0) {
@@ -87,7 +87,7 @@ DistanceMap leaky_rerope(std::span<const Index> q, std::span<const Index> k, Ind
                          double factor) {
   needs_window(window, "leaky_rerope");
   if (!std::isfinite(factor) || factor < 1)
-    refuse("leaky_rerope", "factor must be finite and at least 1", factor);
+    refuse_field("leaky_rerope", "factor", "must be finite and at least 1", factor);
   const double shift = static_cast<double>(window) * (1 - 1 / factor);
   return {
       near(q, k, window),
@@ -96,11 +96,12 @@ DistanceMap leaky_rerope(std::span<const Index> q, std::span<const Index> k, Ind
 }
 
 DualChunkPositions dual_chunk_positions(std::span<const Index> positions, const DualChunk& d) {
-  if (d.local_size < 0) refuse("dual_chunk", "local_size must not be negative", d.local_size);
+  if (d.local_size < 0)
+    refuse_field("dual_chunk", "local_size", "must not be negative", d.local_size);
   if (d.chunk_size <= d.local_size)
-    refuse("dual_chunk", "chunk_size must be above local_size", d.chunk_size);
+    refuse_field("dual_chunk", "chunk_size", "must be above local_size", d.chunk_size);
   for (const Index p : positions)
-    if (p < 0) refuse("dual_chunk", "positions must not be negative", p);
+    if (p < 0) refuse_field("dual_chunk", "positions", "must not be negative", p);
   const Index c = d.chunk_size - d.local_size;
   add_exact(c, d.chunk_size, "dual_chunk");
   DualChunkPositions r;

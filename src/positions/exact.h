@@ -17,12 +17,14 @@ inline constexpr Index kMaxTokens = Index{1} << 40;
 
 inline Index add_exact(Index a, Index b, std::string_view who) {
   Index r = 0;
-  if (__builtin_add_overflow(a, b, &r)) refuse(who, "positions must stay inside 64 bits, from", a);
+  if (__builtin_add_overflow(a, b, &r))
+    refuse_field(who, "positions", "must stay inside 64 bits, from", a);
   return r;
 }
 inline Index multiply_exact(Index a, Index b, std::string_view who) {
   Index r = 0;
-  if (__builtin_mul_overflow(a, b, &r)) refuse(who, "positions must stay inside 64 bits, from", a);
+  if (__builtin_mul_overflow(a, b, &r))
+    refuse_field(who, "positions", "must stay inside 64 bits, from", a);
   return r;
 }
 // [t] or [b, t] of u8, i32 or i64, dense.

@@ -41,7 +41,8 @@ Found find(const ChatGlmTokens& tokens, const std::vector<Index>& row) {
 }  // namespace
 
 OwnedPositions glm_positions(Index context, std::span<const GlmSpan> spans) {
-  if (context < 0 || context > kMaxTokens) refuse("glm", "context must be from 0 to 2^40", context);
+  if (context < 0 || context > kMaxTokens)
+    refuse_field("glm", "context", "must be from 0 to 2^40", context);
   Index total = context;
   for (const GlmSpan& s : spans) {
     if (s.mask < 0 || s.mask >= context)
@@ -69,8 +70,8 @@ OwnedPositions chatglm_positions(const ChatGlmRule& rule, const ConstTensorView&
     real = mask_rows(mask, "chatglm");
     if (real.batch != rows.batch || real.tokens != rows.tokens)
       detail::refuse_shape(
-          "chatglm",
-          "mask must have the shape of the ids, " + detail::sizes_text({rows.batch, rows.tokens}),
+          "chatglm", "mask",
+          "must have the shape of the ids, " + detail::sizes_text({rows.batch, rows.tokens}),
           detail::sizes_text({real.batch, real.tokens}));
   }
   const auto plane = static_cast<std::size_t>(rows.batch * rows.tokens);

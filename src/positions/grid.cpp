@@ -18,7 +18,7 @@ Index tokens_of(std::span<const Index> shape, std::string_view who) {
     refuse(who, "a grid must have 1 to 8 axes", static_cast<Index>(shape.size()));
   Index n = 1;
   for (const Index s : shape) {
-    if (s < 0) refuse(who, "sizes must not be negative", s);
+    if (s < 0) refuse_field(who, "sizes", "must not be negative", s);
     if (s > 0 && n > kMaxTokens / s) refuse(who, "a grid must have at most 2^40 tokens", s);
     n *= s;
   }
@@ -55,12 +55,12 @@ OwnedPositions scaled_grid(std::span<const Index> shape, std::span<const double>
                            double offset) {
   const Index n = tokens_of(shape, "scaled_grid");
   if (reference.size() != shape.size())
-    refuse("scaled_grid", "reference must have one size an axis",
-           static_cast<Index>(reference.size()));
+    refuse_field("scaled_grid", "reference", "must have one size an axis",
+                 static_cast<Index>(reference.size()));
   for (const double r : reference)
     if (!std::isfinite(r) || r <= 0)
       refuse("scaled_grid", "reference sizes must be finite and positive", r);
-  if (!std::isfinite(offset)) refuse("scaled_grid", "offset must be finite", offset);
+  if (!std::isfinite(offset)) refuse_field("scaled_grid", "offset", "must be finite", offset);
   return coordinates<double>(shape, n, [&](std::size_t a, Index i) {
     return (static_cast<double>(i) + offset) / static_cast<double>(shape[a]) * reference[a];
   });
@@ -93,10 +93,11 @@ OwnedPositions patch_centres(Index rows, Index columns, CentreNormalisation norm
 OwnedPositions augmented(const Positions& p, const GridAugmentation& g) {
   const auto axes = static_cast<std::size_t>(p.axes);
   if (!g.shift.empty() && g.shift.size() != axes)
-    refuse("augmented", "shift must have one number an axis", static_cast<Index>(g.shift.size()));
+    refuse_field("augmented", "shift", "must have one number an axis",
+                 static_cast<Index>(g.shift.size()));
   if (!g.log_jitter.empty() && g.log_jitter.size() != axes)
-    refuse("augmented", "log_jitter must have one number an axis",
-           static_cast<Index>(g.log_jitter.size()));
+    refuse_field("augmented", "log_jitter", "must have one number an axis",
+                 static_cast<Index>(g.log_jitter.size()));
   std::vector<double> v;
   for (std::int32_t a = 0; a < p.axes; ++a) {
     const auto i = static_cast<std::size_t>(a);
@@ -114,7 +115,8 @@ OwnedPositions augmented(const Positions& p, const GridAugmentation& g) {
 }
 
 OwnedPositions swap_xy(const Positions& p) {
-  if (p.axes < 2) refuse("swap_xy", "positions must have at least two axes", Index{p.axes});
+  if (p.axes < 2)
+    refuse_field("swap_xy", "positions", "must have at least two axes", Index{p.axes});
   OwnedPositions r = owned(p);
   const Index plane = p.batch * p.count;
   std::visit(
@@ -127,15 +129,16 @@ OwnedPositions swap_xy(const Positions& p) {
 }
 
 OwnedPositions merge_blocks(const Positions& p, Index rows, Index columns, Index merge) {
-  if (merge < 1) refuse("merge_blocks", "merge must be positive", merge);
-  if (rows < 0 || rows % merge != 0) refuse("merge_blocks", "merge must divide the rows", rows);
+  if (merge < 1) refuse_field("merge_blocks", "merge", "must be positive", merge);
+  if (rows < 0 || rows % merge != 0)
+    refuse_field("merge_blocks", "merge", "must divide the rows", rows);
   if (columns < 0 || columns % merge != 0)
-    refuse("merge_blocks", "merge must divide the columns", columns);
+    refuse_field("merge_blocks", "merge", "must divide the columns", columns);
   if (rows > 0 && columns > kMaxTokens / rows)
     refuse("merge_blocks", "a frame must have at most 2^40 tokens", columns);
   const Index frame = rows * columns;
   if (frame == 0 ? p.count != 0 : p.count % frame != 0)
-    refuse("merge_blocks", "tokens must be whole frames of rows x columns", p.count);
+    refuse_field("merge_blocks", "tokens", "must be whole frames of rows x columns", p.count);
   std::vector<Index> order;
   order.reserve(static_cast<std::size_t>(p.count));
   for (Index start = 0; start < p.count; start += frame)

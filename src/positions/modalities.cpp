@@ -12,14 +12,15 @@ namespace {
 constexpr const char* kModalities = "modalities";
 
 void check(const Modality& m, std::int32_t axes) {
-  if (m.id < 0) refuse(kModalities, "ids must not be negative", m.id);
-  if (m.positions.batch > 1) refuse(kModalities, "positions must be of one row", m.positions.batch);
+  if (m.id < 0) refuse_field(kModalities, "ids", "must not be negative", m.id);
+  if (m.positions.batch > 1)
+    refuse_field(kModalities, "positions", "must be of one row", m.positions.batch);
   if (static_cast<std::int32_t>(m.stream.size()) != axes)
-    refuse(kModalities, "stream must name an axis for every common axis, or -1, count",
-           static_cast<Index>(m.stream.size()));
+    refuse_field(kModalities, "stream", "must name an axis for every common axis, or -1, count",
+                 static_cast<Index>(m.stream.size()));
   for (const Index s : m.stream)
     if (s < -1 || s >= m.positions.axes)
-      refuse(kModalities, "stream must lie inside the axes of the positions", s);
+      refuse_field(kModalities, "stream", "must lie inside the axes of the positions", s);
   for (const std::vector<double>* v : {&m.scale, &m.origin}) {
     if (!v->empty() && static_cast<std::int32_t>(v->size()) != axes)
       refuse(kModalities, "scale and origin must have a number for every common axis, count",
@@ -40,7 +41,8 @@ double coordinate(const Modality& m, std::size_t axis, Index token) {
 
 OwnedPositions modality_positions(std::span<const Modality> all, std::int32_t axes) {
   if (all.empty()) refuse(kModalities, "there must be a stretch of tokens");
-  if (axes < 1 || axes > 7) refuse(kModalities, "axes must lie between 1 and 7", Index{axes});
+  if (axes < 1 || axes > 7)
+    refuse_field(kModalities, "axes", "must lie between 1 and 7", Index{axes});
   std::vector<double> v;
   for (const Modality& m : all) {
     check(m, axes);

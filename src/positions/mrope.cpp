@@ -17,9 +17,10 @@ struct Token {
 };
 
 void check_rule(const MropeRule& r) {
-  if (r.merge < 1) refuse(kMrope, "merge must be positive", r.merge);
+  if (r.merge < 1) refuse_field(kMrope, "merge", "must be positive", r.merge);
   if (!std::isfinite(r.tokens_per_second) || r.tokens_per_second < 0)
-    refuse(kMrope, "tokens_per_second must be finite and not negative", r.tokens_per_second);
+    refuse_field(kMrope, "tokens_per_second", "must be finite and not negative",
+                 r.tokens_per_second);
 }
 
 // Appends one grid at `start`; returns where the text behind it goes on.
@@ -36,7 +37,7 @@ Index append_grid(const MropeRule& rule, const VisionGrid& g, bool video, Index 
   Index last = 0;
   for (Index f = 0; f < g.frames; ++f) {
     const double time = std::trunc(held(static_cast<double>(f) * interval));
-    if (!(time < 0x1p62)) refuse(kMrope, "positions must stay inside 64 bits, time", time);
+    if (!(time < 0x1p62)) refuse_field(kMrope, "positions", "must stay inside 64 bits, time", time);
     last = static_cast<Index>(time);
     for (Index r = 0; r < rows; ++r)
       for (Index c = 0; c < columns; ++c) out.push_back({start + last, start + r, start + c});

@@ -12,12 +12,12 @@ namespace posenc::inline v0 {
 
 OwnedPositions counted_grid(const ConstTensorView& mask, const CountedGrid& options) {
   constexpr const char* who = "counted_grid";
-  if (mask.rank != 3) detail::refuse_shape(who, "mask must be [b, rows, columns]", mask);
-  if (!std::isfinite(options.scale)) refuse(who, "scale must be finite", options.scale);
+  if (mask.rank != 3) detail::refuse_shape(who, "mask", "must be [b, rows, columns]", mask);
+  if (!std::isfinite(options.scale)) refuse_field(who, "scale", "must be finite", options.scale);
   if (!(options.eps >= 0) || !std::isfinite(options.eps))
-    refuse(who, "eps must be finite and not negative", options.eps);
+    refuse_field(who, "eps", "must be finite and not negative", options.eps);
   const Index batch = mask.shape[0], rows = mask.shape[1], columns = mask.shape[2];
-  if (batch < 1) refuse(who, "batch must be positive", batch);
+  if (batch < 1) refuse_field(who, "batch", "must be positive", batch);
   const Index plane = batch * rows * columns;
   std::vector<double> v(static_cast<std::size_t>(2 * plane));
   for (Index b = 0; b < batch; ++b) {
@@ -52,7 +52,8 @@ OwnedPositions normalised(const Positions& p, std::span<const double> size, doub
   if (static_cast<Index>(size.size()) != p.axes)
     refuse("normalised", "there must be one size an axis", static_cast<Index>(size.size()));
   for (const double s : size)
-    if (!std::isfinite(s) || s == 0) refuse("normalised", "sizes must be finite and not 0", s);
+    if (!std::isfinite(s) || s == 0)
+      refuse_field("normalised", "sizes", "must be finite and not 0", s);
   if (!std::isfinite(low) || !std::isfinite(high))
     refuse("normalised", "the ends must be finite", std::isfinite(low) ? high : low);
   std::vector<double> v;
@@ -60,7 +61,7 @@ OwnedPositions normalised(const Positions& p, std::span<const double> size, doub
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
         const double c = position_at(p, a, b, t);
-        if (!std::isfinite(c)) refuse("normalised", "positions must be finite", c);
+        if (!std::isfinite(c)) refuse_field("normalised", "positions", "must be finite", c);
         v.push_back(c / size[static_cast<std::size_t>(a)] * (high - low) + low);
       }
   return own(std::move(v), std::max<Index>(p.batch, 1), p.axes);

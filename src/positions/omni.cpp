@@ -13,9 +13,10 @@ constexpr std::string_view kOmni = "omni";
 using OmniToken = std::array<double, 3>;
 
 void check_rule(const OmniRule& r) {
-  if (r.merge < 1) refuse(kOmni, "merge must be positive", r.merge);
+  if (r.merge < 1) refuse_field(kOmni, "merge", "must be positive", r.merge);
   if (!std::isfinite(r.positions_per_second) || r.positions_per_second <= 0)
-    refuse(kOmni, "positions_per_second must be finite and positive", r.positions_per_second);
+    refuse_field(kOmni, "positions_per_second", "must be finite and positive",
+                 r.positions_per_second);
   if (r.interleave != SoundInterleave::by_chunk) return;
   const double chunk = r.positions_per_second * r.seconds_per_chunk;
   if (!(chunk >= 1) || chunk > 0x1p31)
@@ -121,7 +122,7 @@ std::vector<OmniToken> OmniRow::frames(const VisionGrid& g) const {
     const auto f32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
     double time =
         f32(f32(static_cast<double>(f) * f32(g.seconds)) * f32(rule_.positions_per_second));
-    if (!(time < 0x1p53)) refuse(kOmni, "times must be finite and below 2^53, time", time);
+    if (!(time < 0x1p53)) refuse_field(kOmni, "times", "must be finite and below 2^53, time", time);
     if (rule_.whole_positions) time = std::trunc(time);
     for (Index r = 0; r < g.rows / rule_.merge; ++r)
       for (Index c = 0; c < g.columns / rule_.merge; ++c)
@@ -295,13 +296,13 @@ OmniRule qwen3_omni_rule(double positions_per_second) {
 }
 
 Index qwen2_5_omni_sound_tokens(Index frames) {
-  if (frames < 0) refuse(kOmni, "frames must not be negative", frames);
+  if (frames < 0) refuse_field(kOmni, "frames", "must not be negative", frames);
   return floor_divide(half_up(frames) - 2, 2) + 1;
 }
 Index qwen3_omni_sound_tokens(Index frames, Index window) {
-  if (frames < 0) refuse(kOmni, "frames must not be negative", frames);
+  if (frames < 0) refuse_field(kOmni, "frames", "must not be negative", frames);
   if (window < 1 || window > (Index{1} << 40))
-    refuse(kOmni, "window must be from 1 to 2^40", window);
+    refuse_field(kOmni, "window", "must be from 1 to 2^40", window);
   // Whole chunks of two windows give 13 tokens each, the rest is halved three times.
   const Index rest = half_up(half_up(half_up(frames % (2 * window))));
   return rest + multiply_exact(frames / (2 * window), 13, kOmni);

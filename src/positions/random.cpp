@@ -27,25 +27,26 @@ void check_cape(const Cape& c) {
     if (!(x >= 0) || !std::isfinite(x))
       refuse("cape", "bounds of shifts must be finite and not negative", x);
   if (!(c.max_global_scaling >= 1) || !std::isfinite(c.max_global_scaling))
-    refuse("cape", "max_global_scaling must be finite and at least 1", c.max_global_scaling);
+    refuse_field("cape", "max_global_scaling", "must be finite and at least 1",
+                 c.max_global_scaling);
 }
 
 void check_sizes(std::string_view who, Index batch, Index tokens) {
-  if (batch < 1) refuse(who, "batch must be positive", batch);
+  if (batch < 1) refuse_field(who, "batch", "must be positive", batch);
   if (tokens < 0 || tokens > kMaxTokens / batch)
-    refuse(who, "tokens must not be negative and at most 2^40 in all", tokens);
+    refuse_field(who, "tokens", "must not be negative and at most 2^40 in all", tokens);
 }
 
 void check_draws(const CapeDraws& d, Index axes, Index batch, Index tokens) {
-  const auto fits = [](const std::vector<double>& v, Index n, const char* rule) {
+  const auto fits = [](const std::vector<double>& v, Index n, const char* name, const char* rule) {
     if (!v.empty() && static_cast<Index>(v.size()) != n)
-      refuse("cape", rule, static_cast<Index>(v.size()));
+      refuse_field("cape", name, rule, static_cast<Index>(v.size()));
     for (const double x : v)
-      if (!std::isfinite(x)) refuse("cape", "draws must be finite", x);
+      if (!std::isfinite(x)) refuse_field("cape", "draws", "must be finite", x);
   };
-  fits(d.shift, axes * batch, "shift must have one number a row and axis, count");
-  fits(d.local, axes * batch * tokens, "local must have one number a token and axis, count");
-  fits(d.log_scale, batch, "log_scale must have one number a row, count");
+  fits(d.shift, axes * batch, "shift", "must have one number a row and axis, count");
+  fits(d.local, axes * batch * tokens, "local", "must have one number a token and axis, count");
+  fits(d.log_scale, batch, "log_scale", "must have one number a row, count");
 }
 
 double at_or(const std::vector<double>& v, Index i, double otherwise) {
@@ -87,7 +88,7 @@ std::vector<Index> subset(Index first, Index count, Index n, const DrawKey& key)
 
 void check_randomised(Index max_length, Index tokens) {
   if (tokens < 0 || max_length < 0 || tokens > max_length || tokens > kMaxTokens)
-    refuse("randomised", "tokens must lie between 0 and max_length", tokens);
+    refuse_field("randomised", "tokens", "must lie between 0 and max_length", tokens);
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ CapeDraws draw_cape(const Cape& c, Index batch, Index tokens, std::int32_t axes,
                     const DrawKey& key) {
   check_cape(c);
   check_sizes("cape", batch, tokens);
-  if (axes < 1 || axes > 2) refuse("cape", "axes must be 1 or 2", Index{axes});
+  if (axes < 1 || axes > 2) refuse_field("cape", "axes", "must be 1 or 2", Index{axes});
   const double local = c.max_local_shift / (c.local == CapeLocal::half ? 2 : 1);
   const double scale = std::log(c.max_global_scaling);
   CapeDraws d;
@@ -173,7 +174,7 @@ std::vector<Index> shape_offsets(const ShapeShift& s, Index batch, Index tokens,
                                  const DrawKey& key) {
   check_sizes("shape", batch, tokens);
   if (s.max_shift < 0 || s.max_shift == kUnbounded)
-    refuse("shape", "max_shift must lie between 0 and 2^63 - 2", s.max_shift);
+    refuse_field("shape", "max_shift", "must lie between 0 and 2^63 - 2", s.max_shift);
   Index values = s.max_shift + 1;
   if (s.variant == ShapeVariant::code) {
     values = s.table > 0 ? std::min(s.table - tokens, s.max_shift) : s.max_shift;

@@ -11,9 +11,10 @@ namespace {
 
 void check_view(const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("positions", "dtype must be i64, i32 or f64", dtype_name(p.type));
+    refuse_field("positions", "dtype", "must be i64, i32 or f64", dtype_name(p.type));
   if (p.axes < 1 || p.batch < 0 || p.count < 0)
-    refuse("positions", "axes must be positive and sizes not negative, axes", Index{p.axes});
+    refuse_field("positions", "axes", "must be positive and sizes not negative, axes",
+                 Index{p.axes});
 }
 
 bool any_real(std::span<const OwnedPositions> parts) {
@@ -82,7 +83,7 @@ OwnedPositions shifted(const Positions& p, Index delta) {
 
 OwnedPositions shifted(const Positions& p, double delta) {
   check_view(p);
-  if (!std::isfinite(delta)) refuse("shifted", "delta must be finite", delta);
+  if (!std::isfinite(delta)) refuse_field("shifted", "delta", "must be finite", delta);
   std::vector<double> v;
   each_place(p.axes, p.batch, p.count, [&](std::int32_t a, Index b, Index t) {
     v.push_back(position_at(p, a, b, t) + delta);
@@ -109,8 +110,8 @@ OwnedPositions batched(std::span<const OwnedPositions> rows) {
   Index batch = 0;
   std::vector<Place> row_of;
   for (const OwnedPositions& r : rows) {
-    if (r.axes != rows[0].axes) refuse("batched", "axes must be equal", Index{r.axes});
-    if (r.count() != rows[0].count()) refuse("batched", "tokens must be equal", r.count());
+    if (r.axes != rows[0].axes) refuse_field("batched", "axes", "must be equal", Index{r.axes});
+    if (r.count() != rows[0].count()) refuse_field("batched", "tokens", "must be equal", r.count());
     batch += r.batch;
     for (Index b = 0; b < r.batch; ++b) row_of.push_back({r, 0, b, 0});
   }
@@ -125,8 +126,8 @@ OwnedPositions stacked(std::span<const OwnedPositions> axes) {
   if (axes.empty()) refuse("stacked", "at least one part is needed", Index{0});
   std::vector<Place> axis_of;
   for (const OwnedPositions& x : axes) {
-    if (x.batch != axes[0].batch) refuse("stacked", "rows must be equal", x.batch);
-    if (x.count() != axes[0].count()) refuse("stacked", "tokens must be equal", x.count());
+    if (x.batch != axes[0].batch) refuse_field("stacked", "rows", "must be equal", x.batch);
+    if (x.count() != axes[0].count()) refuse_field("stacked", "tokens", "must be equal", x.count());
     for (std::int32_t a = 0; a < x.axes; ++a) axis_of.push_back({x, a, 0, 0});
   }
   return rearranged(any_real(axes), static_cast<std::int32_t>(axis_of.size()), axes[0].batch,
@@ -138,8 +139,8 @@ OwnedPositions stacked(std::span<const OwnedPositions> axes) {
 
 OwnedPositions repeated_axes(const Positions& p, std::int32_t axes) {
   check_view(p);
-  if (p.axes != 1) refuse("repeated_axes", "positions must have one axis", Index{p.axes});
-  if (axes < 1) refuse("repeated_axes", "axes must be positive", Index{axes});
+  if (p.axes != 1) refuse_field("repeated_axes", "positions", "must have one axis", Index{p.axes});
+  if (axes < 1) refuse_field("repeated_axes", "axes", "must be positive", Index{axes});
   return rearranged(p.type == DType::f64, axes, p.batch, p.count,
                     [&](std::int32_t, Index b, Index t) {
                       return Place{p, 0, b, t};
@@ -150,8 +151,9 @@ OwnedPositions join_positions(std::span<const OwnedPositions> parts) {
   if (parts.empty()) refuse("join_positions", "at least one part is needed", Index{0});
   std::vector<Place> token_of;
   for (const OwnedPositions& x : parts) {
-    if (x.axes != parts[0].axes) refuse("join_positions", "axes must be equal", Index{x.axes});
-    if (x.batch != parts[0].batch) refuse("join_positions", "rows must be equal", x.batch);
+    if (x.axes != parts[0].axes)
+      refuse_field("join_positions", "axes", "must be equal", Index{x.axes});
+    if (x.batch != parts[0].batch) refuse_field("join_positions", "rows", "must be equal", x.batch);
     for (Index t = 0; t < x.count(); ++t) token_of.push_back({x, 0, 0, t});
   }
   return rearranged(any_real(parts), parts[0].axes, parts[0].batch,

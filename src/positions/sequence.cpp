@@ -17,14 +17,14 @@ namespace {
 
 template <class T>
 OwnedPositions checked(std::vector<T> v, Index batch, std::int32_t axes) {
-  if (batch < 1) refuse("explicit", "batch must be positive", batch);
-  if (axes < 1) refuse("explicit", "axes must be positive", Index{axes});
+  if (batch < 1) refuse_field("explicit", "batch", "must be positive", batch);
+  if (axes < 1) refuse_field("explicit", "axes", "must be positive", Index{axes});
   const Index n = static_cast<Index>(v.size());
   if (batch > kUnbounded / axes || n % (batch * axes) != 0)
     refuse("explicit", "the list must fill [axes][batch][tokens], size", n);
   if constexpr (std::is_same_v<T, double>)
     for (const double x : v)
-      if (!std::isfinite(x)) refuse("explicit", "positions must be finite", x);
+      if (!std::isfinite(x)) refuse_field("explicit", "positions", "must be finite", x);
   return own(std::move(v), batch, axes);
 }
 
@@ -43,7 +43,8 @@ OwnedPositions running_count(const IntegerRows& mask, Index padded, Index first,
 }  // namespace
 
 OwnedPositions arange(Index first, Index count, Index step) {
-  if (count < 0 || count > kMaxTokens) refuse("arange", "count must lie between 0 and 2^40", count);
+  if (count < 0 || count > kMaxTokens)
+    refuse_field("arange", "count", "must lie between 0 and 2^40", count);
   if (count > 0) add_exact(first, multiply_exact(count - 1, step, "arange"), "arange");
   detail::check_memory("arange", "a list of " + std::to_string(count) + " positions",
                        static_cast<std::size_t>(count) * sizeof(Index));
@@ -69,22 +70,22 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
   const auto batch = static_cast<Index>(lengths.size());
   if (batch < 1) refuse(who, "there must be a length for every row");
   if (tokens < 0 || tokens > kMaxTokens / batch)
-    refuse(who, "tokens must not be negative and at most 2^40 in all", tokens);
+    refuse_field(who, "tokens", "must not be negative and at most 2^40 in all", tokens);
   IntegerRows seen;
   if (!mask.empty()) {
     seen = mask_rows(mask, who);
     if (seen.batch != batch || seen.tokens != tokens)
-      detail::refuse_shape(who,
-                           "mask must have the rows and tokens of the lengths, " +
-                               detail::sizes_text({batch, tokens}),
-                           detail::sizes_text({seen.batch, seen.tokens}));
+      detail::refuse_shape(
+          who, "mask",
+          "must have the rows and tokens of the lengths, " + detail::sizes_text({batch, tokens}),
+          detail::sizes_text({seen.batch, seen.tokens}));
   }
   std::vector<Index> v;
   v.reserve(static_cast<std::size_t>(batch * tokens));
   for (Index b = 0; b < batch; ++b) {
     const Index length = lengths[static_cast<std::size_t>(b)];
     if (length < 0 || length > tokens)
-      refuse(who, "lengths must lie between 0 and the number of tokens", length);
+      refuse_field(who, "lengths", "must lie between 0 and the number of tokens", length);
     for (Index t = 0; t < tokens; ++t) {
       if (!mask.empty() && (seen(b, t) != 0) != (t < length))
         refuse(who, "mask contradicts the length of its row, token", t);
@@ -99,7 +100,8 @@ OwnedPositions left_padded(const ConstTensorView& mask, Index padded) {
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
       if (m(b, t) < m(b, t - 1))
-        refuse("left_padded", "padding must stand left of all real tokens, padded at token", t);
+        refuse_field("left_padded", "padding",
+                     "must stand left of all real tokens, padded at token", t);
   return running_count(m, padded, 0, "left_padded");
 }
 
@@ -108,12 +110,13 @@ OwnedPositions right_padded(const ConstTensorView& mask, Index padded) {
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
       if (m(b, t) > m(b, t - 1))
-        refuse("right_padded", "padding must stand right of all real tokens, real at token", t);
+        refuse_field("right_padded", "padding",
+                     "must stand right of all real tokens, real at token", t);
   return running_count(m, padded, 0, "right_padded");
 }
 
 OwnedPositions from_tokens(const ConstTensorView& ids, Index padding_idx, Index past) {
-  if (past < 0) refuse("from_tokens", "past must not be negative", past);
+  if (past < 0) refuse_field("from_tokens", "past", "must not be negative", past);
   IntegerRows rows = integer_rows(ids, "from_tokens");
   for (Index& id : rows.value) id = id != padding_idx ? 1 : 0;
   const Index first = add_exact(add_exact(padding_idx, 1, "from_tokens"), past, "from_tokens");
@@ -122,7 +125,7 @@ OwnedPositions from_tokens(const ConstTensorView& ids, Index padding_idx, Index 
 
 OwnedPositions from_starts(std::span<const Index> starts, Index count, Index first) {
   if (count < 0 || count > kMaxTokens)
-    refuse("from_starts", "count must lie between 0 and 2^40", count);
+    refuse_field("from_starts", "count", "must lie between 0 and 2^40", count);
   std::vector<Index> v;
   for (const Index start : starts) {
     if (start == std::numeric_limits<Index>::min())
@@ -140,10 +143,10 @@ OwnedPositions cell_positions(const ConstTensorView& column, const ConstTensorVi
   const IntegerRows r = integer_rows(row, "cell_positions");
   if (c.batch != r.batch || c.tokens != r.tokens)
     detail::refuse_shape(
-        "cell_positions",
-        "rows must have the shape of columns, " + detail::sizes_text({c.batch, c.tokens}),
+        "cell_positions", "rows",
+        "must have the shape of columns, " + detail::sizes_text({c.batch, c.tokens}),
         detail::sizes_text({r.batch, r.tokens}));
-  if (limit < 0) refuse("cell_positions", "limit must not be negative", limit);
+  if (limit < 0) refuse_field("cell_positions", "limit", "must not be negative", limit);
   std::vector<Index> v;
   for (Index b = 0; b < c.batch; ++b) {
     std::map<std::pair<Index, Index>, Index> first;
@@ -164,7 +167,7 @@ OwnedPositions distance_to_largest(const Positions& p) {
           for (auto i = at; i != at + n; ++i) {
             if constexpr (std::is_same_v<std::decay_t<decltype(*i)>, Index>) {
               if (__builtin_sub_overflow(largest, *i, &*i))
-                refuse("distance_to_largest", "distances must fit 64 bits", *i);
+                refuse_field("distance_to_largest", "distances", "must fit 64 bits", *i);
             } else {
               *i = largest - *i;
             }
@@ -212,10 +215,10 @@ std::vector<Index> cu_seqlens_of_positions(std::span<const Index> p) {
 
 OwnedPositions decode_positions(std::span<const Index> lengths, Index count) {
   if (count < 0 || count > kMaxTokens)
-    refuse("decode_positions", "count must lie between 0 and 2^40", count);
+    refuse_field("decode_positions", "count", "must lie between 0 and 2^40", count);
   std::vector<Index> v;
   for (const Index n : lengths) {
-    if (n < 0) refuse("decode_positions", "lengths must not be negative", n);
+    if (n < 0) refuse_field("decode_positions", "lengths", "must not be negative", n);
     for (Index i = 0; i < count; ++i) v.push_back(add_exact(n, i, "decode_positions"));
   }
   return own(std::move(v), static_cast<Index>(lengths.size()));

@@ -9,20 +9,20 @@ namespace posenc::inline v0 {
 namespace {
 
 void check_rank(Index ranks, Index rank) {
-  if (ranks < 1) refuse("shard", "ranks must be positive", ranks);
-  if (rank < 0 || rank >= ranks) refuse("shard", "rank must lie below ranks", rank);
+  if (ranks < 1) refuse_field("shard", "ranks", "must be positive", ranks);
+  if (rank < 0 || rank >= ranks) refuse_field("shard", "rank", "must lie below ranks", rank);
 }
 
 // Appends first + (what `rank` owns of `tokens`).
 void append(std::vector<Index>& out, Index first, Index tokens, Index ranks, Index rank,
             ShardLayout layout) {
   const Index pieces = layout == ShardLayout::zigzag ? multiply_exact(2, ranks, "shard") : ranks;
-  if (tokens < 0) refuse("shard", "tokens must not be negative", tokens);
+  if (tokens < 0) refuse_field("shard", "tokens", "must not be negative", tokens);
   if (tokens % pieces != 0)
-    refuse("shard",
-           layout == ShardLayout::zigzag ? "tokens must be a multiple of 2 x ranks"
-                                         : "tokens must be a multiple of ranks",
-           tokens);
+    refuse_field("shard", "tokens",
+                 layout == ShardLayout::zigzag ? "must be a multiple of 2 x ranks"
+                                               : "must be a multiple of ranks",
+                 tokens);
   const Index size = tokens / pieces;
   const auto chunk = [&](Index number) {
     for (Index t = number * size; t < (number + 1) * size; ++t) out.push_back(first + t);
@@ -43,7 +43,7 @@ void append(std::vector<Index>& out, Index first, Index tokens, Index ranks, Ind
 
 template <class Owner>
 std::vector<Index> all_ranks(Index ranks, const Owner& owner) {
-  if (ranks < 1) refuse("shard", "ranks must be positive", ranks);
+  if (ranks < 1) refuse_field("shard", "ranks", "must be positive", ranks);
   std::vector<Index> order;
   for (Index r = 0; r < ranks; ++r) {
     const std::vector<Index> part = owner(r);
@@ -100,7 +100,8 @@ std::vector<Index> inverse_permutation(std::span<const Index> order) {
   std::vector<Index> inverse(order.size(), -1);
   for (Index i = 0; i < n; ++i) {
     const Index t = order[static_cast<std::size_t>(i)];
-    if (t < 0 || t >= n) refuse("inverse_permutation", "numbers must lie below the size", t);
+    if (t < 0 || t >= n)
+      refuse_field("inverse_permutation", "numbers", "must lie below the size", t);
     Index& at = inverse[static_cast<std::size_t>(t)];
     if (at >= 0) refuse("inverse_permutation", "every number must occur once, twice came", t);
     at = i;
@@ -111,7 +112,8 @@ std::vector<Index> inverse_permutation(std::span<const Index> order) {
 PackedRun packed_run(std::span<const Index> cu, Index ranks, Index rank, bool causal) {
   check_rank(ranks, rank);
   check_cu_seqlens(cu, "shard");
-  if (cu.back() % ranks != 0) refuse("shard", "tokens must be a multiple of ranks", cu.back());
+  if (cu.back() % ranks != 0)
+    refuse_field("shard", "tokens", "must be a multiple of ranks", cu.back());
   const Index size = cu.back() / ranks, first = rank * size, last = first + size;
   PackedRun run;
   run.query_cu_seqlens.push_back(0);

@@ -31,7 +31,7 @@ Positions positions(std::span<const double> p) {
 
 Positions positions(const ConstTensorView& v) {
   if (v.dtype != DType::i64 && v.dtype != DType::i32 && v.dtype != DType::f64)
-    refuse("positions", "dtype must be i64, i32 or f64", dtype_name(v.dtype));
+    refuse_field("positions", "dtype", "must be i64, i32 or f64", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("positions", "memory must be the CPU's");
   if (v.rank < 1 || v.rank > 3)
     detail::refuse_shape("positions", "must be [t], [b, t] or [axes, b, t]", v);

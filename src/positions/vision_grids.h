@@ -18,7 +18,7 @@ inline void check_grid(std::string_view who, Index merge, const VisionGrid& g) {
   if (g.columns < 1 || g.columns % merge != 0)
     refuse(who, "columns of a grid must be positive and divided by merge", g.columns);
   if (!std::isfinite(g.seconds) || g.seconds < 0)
-    refuse(who, "seconds must be finite and not negative", g.seconds);
+    refuse_field(who, "seconds", "must be finite and not negative", g.seconds);
 }
 
 class VisionGrids {
@@ -67,8 +67,8 @@ struct TypedRows {
     if (mask.empty()) return;
     real = mask_rows(mask, who);
     if (real.batch != types.batch || real.tokens != types.tokens)
-      detail::refuse_shape(who,
-                           "mask must have the shape of the token types, " +
+      detail::refuse_shape(who, "mask",
+                           "must have the shape of the token types, " +
                                detail::sizes_text({types.batch, types.tokens}),
                            detail::sizes_text({real.batch, real.tokens}));
   }

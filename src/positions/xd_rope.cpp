@@ -21,7 +21,7 @@ struct XdRow {
   }
   // The run [from, to) is the image of that number.
   void image(const VisionGrid& g, std::size_t from, std::size_t to, Index number) {
-    if (g.frames != 1) refuse(kXdRope, "images must have one frame", g.frames);
+    if (g.frames != 1) refuse_field(kXdRope, "images", "must have one frame", g.frames);
     const Index rows = g.rows / rule.merge, columns = g.columns / rule.merge + 1;
     const double need = static_cast<double>(rows) * static_cast<double>(columns);
     const auto run = static_cast<double>(to - from);
@@ -43,8 +43,8 @@ struct XdRow {
 
 MropePositions xd_rope_positions(const XdRopeRule& rule, const ConstTensorView& token_types,
                                  const ConstTensorView& mask, std::span<const VisionGrid> images) {
-  if (rule.axes != 3 && rule.axes != 4) refuse(kXdRope, "axes must be 3 or 4", rule.axes);
-  if (rule.merge < 1) refuse(kXdRope, "merge must be positive", rule.merge);
+  if (rule.axes != 3 && rule.axes != 4) refuse_field(kXdRope, "axes", "must be 3 or 4", rule.axes);
+  if (rule.merge < 1) refuse_field(kXdRope, "merge", "must be positive", rule.merge);
   const TypedRows rows(kXdRope, token_types, mask);
   const IntegerRows& types = rows.types;
   VisionGrids grids(kXdRope, rule.merge, false, images, "images");

@@ -118,7 +118,7 @@ void refuse_unknown(std::string_view what, std::string_view got,
   std::string rule(what);
   rule += " must be one that posenc knows (";
   if (!meant.empty()) rule.append("did you mean ").append(meant).append("? There are: ");
-  refuse_field(kSchemeText, field, rule + joined(known) + ")", word);
+  refuse_sentence(kSchemeText, field, rule + joined(known) + ")", word);
 }
 
 namespace {
@@ -167,8 +167,8 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   for (const std::string_view key : preset->sizes) {
     const auto given = value_of(part.values, key);
     if (given == part.values.end())
-      refuse_field(kSchemeText, key,
-                   part.name + ": " + std::string(key) + " must be given with preset " + name);
+      refuse_sentence(kSchemeText, key,
+                      part.name + ": " + std::string(key) + " must be given with preset " + name);
     static constexpr Field kSize{.doc = "a size", .min = 1, .max = 1e6};
     Index n = 0;
     parse_value({part.name, key, kSize, {}}, given->second, {&n});
@@ -193,16 +193,17 @@ void assign(const Part& part, const std::vector<FieldRef>& fields,
   std::vector<bool> given(fields.size(), false);
   for (const auto& [key, text] : part.values) {
     const std::size_t i = index_of(part.name, key, fields);
-    if (given[i]) refuse_field(kSchemeText, key, part.name + ": a field must be given once", key);
+    if (given[i])
+      refuse_sentence(kSchemeText, key, part.name + ": a field must be given once", key);
     given[i] = true;
     parse_value({part.name, key, fields[i].field, arrays}, text, fields[i].value);
   }
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].field.required && !given[i] && !part.preset &&
         value_text(fields[i].value) == value_text(defaults[i].value))
-      refuse_field(kSchemeText, fields[i].name,
-                   part.name + ": " + std::string(fields[i].name) + " must be given (" +
-                       std::string(fields[i].field.doc) + ")");
+      refuse_sentence(kSchemeText, fields[i].name,
+                      part.name + ": " + std::string(fields[i].name) + " must be given (" +
+                          std::string(fields[i].field.doc) + ")");
 }
 
 std::string print(std::string_view name, const std::vector<FieldRef>& fields,

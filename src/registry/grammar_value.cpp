@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kNone = "none", kUnset = "unset";
 
 [[noreturn]] void fail(const ValueContext& c, std::string_view rule, std::string_view got) {
-  refuse_field("scheme", c.name, c.what() + " " + std::string(rule), printable(got));
+  refuse_sentence("scheme", c.name, c.what() + " " + std::string(rule), printable(got));
 }
 
 // Also true for a NaN that has no place in the range.

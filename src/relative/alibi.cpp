@@ -180,16 +180,17 @@ void Alibi::check_fields(const ScoreShape& s) const {
   check_shard(s);
   check_combinations();
   if (!std::isfinite(max_bias) || max_bias < 0)
-    refuse("alibi", "max_bias must be finite and not negative", max_bias);
-  if (!std::isfinite(past_offset)) refuse("alibi", "past_offset must be finite", past_offset);
-  if (!std::isfinite(bias_scale)) refuse("alibi", "bias_scale must be finite", bias_scale);
+    refuse_field("alibi", "max_bias", "must be finite and not negative", max_bias);
+  if (!std::isfinite(past_offset))
+    refuse_field("alibi", "past_offset", "must be finite", past_offset);
+  if (!std::isfinite(bias_scale)) refuse_field("alibi", "bias_scale", "must be finite", bias_scale);
   if (future == AlibiFuture::half_heads && (all_heads(s.heads) % 2 != 0 || alibi_heads != 0))
-    refuse("alibi", "half_heads needs an even number of heads, all with a slope",
-           all_heads(s.heads));
-  if (batch < 1) refuse("alibi", "batch must be at least 1", batch);
+    refuse_field("alibi", "half_heads", "needs an even number of heads, all with a slope",
+                 all_heads(s.heads));
+  if (batch < 1) refuse_field("alibi", "batch", "must be at least 1", batch);
   if (batch > 1 && learned == AlibiLearned::fixed)
     refuse("alibi", "batch is of learned numbers; of fixed slopes it must be 1", batch);
-  if (axis < 0 || axis > 7) refuse("alibi", "axis must lie between 0 and 7", axis);
+  if (axis < 0 || axis > 7) refuse_field("alibi", "axis", "must lie between 0 and 7", axis);
   if ((learned == AlibiLearned::log_slopes || learned == AlibiLearned::logits) && alibi_heads != 0)
     refuse("alibi", "log_slopes and logits cannot be of heads without slope, alibi_heads",
            alibi_heads);
@@ -199,35 +200,35 @@ void Alibi::check_fields(const ScoreShape& s) const {
     refuse("alibi", "a grid has no sides and takes axes 0 and 1: future must be symmetric",
            enum_text(future));
   if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
-    refuse("alibi", "own_slopes are learned: learned must not be", enum_text(learned));
+    refuse_field("alibi", "own_slopes", "are learned: learned must not be", enum_text(learned));
 }
 
 // The heads of the call among those of all shards.
 void Alibi::check_shard(const ScoreShape& s) const {
   if (total_heads < 0 || total_heads > 65536)
-    refuse("alibi", "total_heads must lie between 0 and 65536", total_heads);
+    refuse_field("alibi", "total_heads", "must lie between 0 and 65536", total_heads);
   if (total_heads == 0 && first_head != 0)
-    refuse("alibi", "first_head counts among total_heads, which must be given", first_head);
+    refuse_field("alibi", "first_head", "counts among total_heads, which must be given",
+                 first_head);
   if (total_heads > 0 && (first_head < 0 || first_head > total_heads - s.heads))
-    refuse("alibi",
-           "first_head must lie between 0 and total_heads - heads = " +
-               std::to_string(total_heads - s.heads),
-           first_head);
+    refuse_field(
+        "alibi", "first_head",
+        "must lie between 0 and total_heads - heads = " + std::to_string(total_heads - s.heads),
+        first_head);
   if (alibi_heads < 0 || alibi_heads > all_heads(s.heads))
-    refuse("alibi",
-           "alibi_heads must lie between 0 and " + std::to_string(all_heads(s.heads)) +
-               ", the number of heads",
-           alibi_heads);
+    refuse_field(
+        "alibi", "alibi_heads",
+        "must lie between 0 and " + std::to_string(all_heads(s.heads)) + ", the number of heads",
+        alibi_heads);
 }
 
 void Alibi::check_combinations() const {
   if (sequences < 0 || sequences > 1000000000)
-    refuse("alibi", "sequences must lie between 0 and 1000000000", sequences);
+    refuse_field("alibi", "sequences", "must lie between 0 and 1000000000", sequences);
   if (sequences > 0 && (learned == AlibiLearned::fixed || batch > 1 || height > 0 ||
                         future == AlibiFuture::half_heads))
-    refuse("alibi",
-           "sequences needs learned numbers, and neither batch, nor a grid, nor half_heads",
-           sequences);
+    refuse_field("alibi", "sequences",
+                 "needs learned numbers, and neither batch, nor a grid, nor half_heads", sequences);
   if (precision == AlibiPrecision::falcon_bfloat16 &&
       (learned != AlibiLearned::fixed || future != AlibiFuture::symmetric || height > 0 ||
        past_offset != 0 || axis != 0 || slopes != AlibiSlopes::published))

@@ -23,14 +23,12 @@ double bfloat16(double x) {
 std::vector<Index> alibi_sequences(const CallData& call, Index sequences) {
   if (call.inputs.size() != 1 || call.inputs[0].rank != 2 ||
       call.inputs[0].shape[1] != call.queries)
-    refuse(kAlibi, "query_sequence must be [batch, queries], queries", call.queries);
+    refuse_field(kAlibi, "query_sequence", "must be [batch, queries], queries", call.queries);
   std::vector<Index> all = detail::whole_numbers(kAlibi, call.inputs[0]);
   for (const Index n : all)
     if (n < 0 || n >= sequences)
-      refuse(
-          kAlibi,
-          "query_sequence must lie between 0 and sequences - 1 = " + std::to_string(sequences - 1),
-          n);
+      refuse_field(kAlibi, "query_sequence",
+                   "must lie between 0 and sequences - 1 = " + std::to_string(sequences - 1), n);
   return all;
 }
 

@@ -15,7 +15,8 @@ constexpr const char* kBros = "bros";
 using BrosList = std::vector<double>;
 
 BrosList bros_input(const ConstTensorView& v, const char* name) {
-  if (v.rank < 3) refuse(kBros, "inputs must be q, query_bbox and key_bbox; wrong is", name);
+  if (v.rank < 3)
+    refuse_field(kBros, "inputs", "must be q, query_bbox and key_bbox; wrong is", name);
   const std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
   return parameter_values(kBros, {name, shape, {}, {}}, v);
 }
@@ -79,11 +80,12 @@ struct BrosQuery {
 
 void bros_check(const Bros& x, const CallData& call) {
   if (call.inputs.size() != 3)
-    refuse(kBros, "inputs must be q, query_bbox and key_bbox",
-           static_cast<Index>(call.inputs.size()));
+    refuse_field(kBros, "inputs", "must be q, query_bbox and key_bbox",
+                 static_cast<Index>(call.inputs.size()));
   for (const std::size_t n : {std::size_t{1}, std::size_t{2}})
     if (call.inputs[n].rank != 3 || call.inputs[n].shape[2] != x.coordinates)
-      refuse(kBros, "boxes must be [batch, tokens, coordinates], coordinates", x.coordinates);
+      refuse_field(kBros, "boxes", "must be [batch, tokens, coordinates], coordinates",
+                   x.coordinates);
 }
 
 }  // namespace
@@ -176,11 +178,12 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
 void Bros::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kBros);
   if (coordinates < 1 || coordinates > 1024)
-    refuse(kBros, "coordinates must lie between 1 and 1024", coordinates);
+    refuse_field(kBros, "coordinates", "must lie between 1 and 1024", coordinates);
   if (frequencies < 1 || frequencies > 4096)
-    refuse(kBros, "frequencies must lie between 1 and 4096", frequencies);
-  if (!(std::isfinite(base) && base > 0)) refuse(kBros, "base must be finite and above 0", base);
-  if (!std::isfinite(unit)) refuse(kBros, "unit must be finite", unit);
+    refuse_field(kBros, "frequencies", "must lie between 1 and 4096", frequencies);
+  if (!(std::isfinite(base) && base > 0))
+    refuse_field(kBros, "base", "must be finite and above 0", base);
+  if (!std::isfinite(unit)) refuse_field(kBros, "unit", "must be finite", unit);
 }
 
 }  // namespace posenc::v0

@@ -13,8 +13,9 @@ constexpr const char* kClipped = "clipped";
 
 std::vector<Parameter> Clipped::parameters(const ScoreShape& s) const {
   check_score_shape(s, kClipped);
-  if (clip < 0 || clip > 100000000) refuse(kClipped, "clip must lie between 0 and 1e8", clip);
-  if (axis < 0 || axis > 7) refuse(kClipped, "axis must lie between 0 and 7", axis);
+  if (clip < 0 || clip > 100000000)
+    refuse_field(kClipped, "clip", "must lie between 0 and 1e8", clip);
+  if (axis < 0 || axis > 7) refuse_field(kClipped, "axis", "must lie between 0 and 7", axis);
   const std::vector<Index> shape =
       heads_first ? std::vector<Index>{s.heads, rows()} : std::vector<Index>{rows(), s.heads};
   return {{"table", shape, {}, {}}};
@@ -55,8 +56,8 @@ void Clipped::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
                    std::span<Term> terms, TermStore& store) const {
   if (!masked_row) return;
   if (call.inputs.size() != 2)
-    refuse(kClipped, "inputs must be query_mask and key_mask",
-           static_cast<Index>(call.inputs.size()));
+    refuse_field(kClipped, "inputs", "must be query_mask and key_mask",
+                 static_cast<Index>(call.inputs.size()));
   const ConstTensorView query =
       call.inputs[0].empty() ? detail::one_class(store, call.queries, 1) : call.inputs[0];
   const ConstTensorView key =

@@ -55,15 +55,15 @@ DistanceRange Conformer::range(const ScoreShape& s) const {
   if (rows == 0) return s.range();
   const DistanceRange r{-(rows - 1) / 2, (rows - 1) / 2};
   if (s.range().max > r.max)
-    refuse(kConformer,
-           "rows must hold every distance of the positions, from -" + std::to_string(r.max) +
-               " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
-           s.range().max);
+    refuse_field(kConformer, "rows",
+                 "must hold every distance of the positions, from -" + std::to_string(r.max) +
+                     " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
+                 s.range().max);
   if (s.range().min < r.min)
-    refuse(kConformer,
-           "rows must hold every distance of the positions, from -" + std::to_string(r.max) +
-               " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
-           s.range().min);
+    refuse_field(kConformer, "rows",
+                 "must hold every distance of the positions, from -" + std::to_string(r.max) +
+                     " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
+                 s.range().min);
   return r;
 }
 
@@ -139,7 +139,7 @@ void Conformer::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kConformer);
   detail::xl_check_sinusoid(kConformer, "d_model", d_model, base);
   if (rows < 0 || rows > 16777215 || (rows > 0 && rows % 2 == 0))
-    refuse(kConformer, "rows must be 0 or an odd number below 2^24", rows);
+    refuse_field(kConformer, "rows", "must be 0 or an odd number below 2^24", rows);
 }
 
 std::vector<Preset<Conformer>> Conformer::presets() {

@@ -111,7 +111,8 @@ void ConformerAbsoluteKey::pull_back(const ScoreShape& s, std::span<const ConstT
 void ConformerAbsoluteKey::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kAbsoluteKey);
   detail::xl_check_sinusoid(kAbsoluteKey, "d_model", d_model, base);
-  if (rows < 1 || rows > 16777216) refuse(kAbsoluteKey, "rows must lie between 1 and 2^24", rows);
+  if (rows < 1 || rows > 16777216)
+    refuse_field(kAbsoluteKey, "rows", "must lie between 1 and 2^24", rows);
 }
 
 }  // namespace posenc::v0

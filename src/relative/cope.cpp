@@ -16,7 +16,8 @@ constexpr const char* kCope = "cope";
 void check_cope_call(const Cope& c, const ScoreShape& s, const CallData& call) {
   const std::size_t needed = c.inputs(s).size();
   if (call.inputs.size() != needed)
-    refuse(kCope, "inputs must be as many as inputs() has", static_cast<Index>(call.inputs.size()));
+    refuse_field(kCope, "inputs", "must be as many as inputs() has",
+                 static_cast<Index>(call.inputs.size()));
   if (c.gates == CopeGates::mixed && call.inputs[1].shape[2] != s.heads)
     refuse(kCope, "mixed gates need as many heads of k as of q, " + std::to_string(s.heads),
            call.inputs[1].shape[2]);
@@ -60,9 +61,9 @@ std::vector<Index> cope_shape(const ConstTensorView& v) {
 std::vector<Parameter> Cope::parameters(const ScoreShape& s) const {
   check_score_shape(s, kCope);
   if (positions < 1 || positions > 1000000)
-    refuse(kCope, "positions must lie between 1 and 1000000", positions);
+    refuse_field(kCope, "positions", "must lie between 1 and 1000000", positions);
   if (!std::isfinite(spread) || spread < 0)
-    refuse(kCope, "spread must be finite and not negative", spread);
+    refuse_field(kCope, "spread", "must be finite and not negative", spread);
   std::vector<Index> shape{1, s.head_dim, positions};
   if (table == CopeTable::rows) shape = {positions, s.head_dim};
   std::vector<Parameter> p{{"pos_emb", shape, {}, {}}};

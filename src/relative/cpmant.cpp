@@ -21,13 +21,13 @@ Index cpmant_rows(const CpmAnt& x) {
 std::vector<Parameter> CpmAnt::parameters(const ScoreShape& s) const {
   check_score_shape(s, kCpmAnt);
   if (num_buckets < 4 || num_buckets > 65536 || num_buckets % 2 != 0)
-    refuse(kCpmAnt, "num_buckets must be even and lie between 4 and 65536", num_buckets);
+    refuse_field(kCpmAnt, "num_buckets", "must be even and lie between 4 and 65536", num_buckets);
   if (max_distance <= num_buckets / 4)
-    refuse(kCpmAnt, "max_distance must be above a quarter of the buckets", max_distance);
+    refuse_field(kCpmAnt, "max_distance", "must be above a quarter of the buckets", max_distance);
   if (segments < 1 || segments > 4096)
-    refuse(kCpmAnt, "segments must lie between 1 and 4096", segments);
+    refuse_field(kCpmAnt, "segments", "must lie between 1 and 4096", segments);
   if (!std::isfinite(init) || init < 0)
-    refuse(kCpmAnt, "init must be finite and not negative", init);
+    refuse_field(kCpmAnt, "init", "must be finite and not negative", init);
   return {{"table", {cpmant_rows(*this), s.heads}, {InitialKind::normal, 0, init}, {}}};
 }
 

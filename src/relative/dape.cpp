@@ -15,10 +15,11 @@ constexpr const char* kDape = "dape";
 
 std::vector<Parameter> Dape::parameters(const ScoreShape& s) const {
   check_score_shape(s, kDape);
-  if (width < 1 || width > 65536) refuse(kDape, "width must lie between 1 and 65536", width);
+  if (width < 1 || width > 65536)
+    refuse_field(kDape, "width", "must lie between 1 and 65536", width);
   if (kernel < 1 || kernel > 255 || kernel % 2 == 0)
-    refuse(kDape, "kernel must be odd, between 1 and 255", kernel);
-  if (!std::isfinite(slope)) refuse(kDape, "slope must be finite", slope);
+    refuse_field(kDape, "kernel", "must be odd, between 1 and 255", kernel);
+  if (!std::isfinite(slope)) refuse_field(kDape, "slope", "must be finite", slope);
   const Initial first = detail::linear_start(channels(s) * kernel);
   const Initial second = detail::linear_start(width * kernel);
   return {{"mlp2_0_weight", {width, channels(s), kernel}, first, {}},

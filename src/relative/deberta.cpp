@@ -110,12 +110,11 @@ void deberta_position_pairs(const Deberta& d, const ScoreShape& s, const Distanc
 std::vector<Index> deberta_thresholds(Index buckets, Index max_distance, Index n) {
   const Index mid = buckets / 2;
   if (buckets < 2 || buckets > 65536)
-    refuse(kDeberta, "position_buckets must be 0 or lie between 2 and 65536", buckets);
+    refuse_field(kDeberta, "position_buckets", "must be 0 or lie between 2 and 65536", buckets);
   if (max_distance - 1 <= mid)
-    refuse(kDeberta,
-           "max_relative_positions must be above half of position_buckets plus 1, " +
-               std::to_string(mid + 1),
-           max_distance);
+    refuse_field(kDeberta, "max_relative_positions",
+                 "must be above half of position_buckets plus 1, " + std::to_string(mid + 1),
+                 max_distance);
   std::vector<Index> last;
   if (mid == 1) return last;  // log(c) / log(max - 1) * (mid - 1) is 0: no bucket beyond the first
   const long double ratio =
@@ -298,17 +297,17 @@ std::vector<Parameter> Deberta::parameters(const ScoreShape& s) const {
 void Deberta::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kDeberta);
   if (max_relative_positions < 1 || max_relative_positions > 1000000)
-    refuse(kDeberta, "max_relative_positions must lie between 1 and 1000000",
-           max_relative_positions);
+    refuse_field(kDeberta, "max_relative_positions", "must lie between 1 and 1000000",
+                 max_relative_positions);
   if (position_buckets != 0)
     (void)deberta_thresholds(position_buckets, max_relative_positions, 0);
   else if (clamp_distance)
-    refuse(kDeberta, "clamp_distance goes with position_buckets", position_buckets);
+    refuse_field(kDeberta, "clamp_distance", "goes with position_buckets", position_buckets);
   if (!c2p && !p2c && !p2p) refuse(kDeberta, "c2p, p2c or p2p must be on", Index{0});
-  if (count < 0 || count > 4) refuse(kDeberta, "count must lie between 0 and 4", count);
-  if (width < 0) refuse(kDeberta, "width must not be negative", width);
+  if (count < 0 || count > 4) refuse_field(kDeberta, "count", "must lie between 0 and 4", count);
+  if (width < 0) refuse_field(kDeberta, "width", "must not be negative", width);
   if (!std::isfinite(norm_epsilon) || norm_epsilon < 0)
-    refuse(kDeberta, "norm_epsilon must be finite and not negative", norm_epsilon);
+    refuse_field(kDeberta, "norm_epsilon", "must be finite and not negative", norm_epsilon);
 }
 
 std::vector<Preset<Deberta>> Deberta::presets() {

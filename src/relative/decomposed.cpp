@@ -131,14 +131,13 @@ void Decomposed::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
 void Decomposed::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kDecomposed);
   const auto sizes = static_cast<Index>(size.size());
-  if (sizes != 2 && sizes != 3) refuse(kDecomposed, "size must have 2 or 3 axes", sizes);
+  if (sizes != 2 && sizes != 3) refuse_field(kDecomposed, "size", "must have 2 or 3 axes", sizes);
   const auto check = [&](const std::vector<Index>& list, const char* name) {
     if (!list.empty() && list.size() != size.size())
-      refuse(kDecomposed, std::string(name) + " must have an entry for each axis of size",
-             static_cast<Index>(list.size()));
+      refuse_field(kDecomposed, name, "must have an entry for each axis of size",
+                   static_cast<Index>(list.size()));
     for (const Index n : list)
-      if (n < 1 || n > 65536)
-        refuse(kDecomposed, std::string(name) + " must lie between 1 and 65536", n);
+      if (n < 1 || n > 65536) refuse_field(kDecomposed, name, "must lie between 1 and 65536", n);
   };
   check(size, "size");
   check(key_size, "key_size");

@@ -13,12 +13,12 @@ constexpr const char* kDrawn = "drawn_distances";
 
 void check_drawn(std::span<const Index> list, const char* name, Index farthest) {
   if (list.empty() || list[0] != 0)
-    refuse(kDrawn, std::string(name) + " must start at 0", list.empty() ? Index{-1} : list[0]);
+    refuse_field(kDrawn, name, "must start at 0", list.empty() ? Index{-1} : list[0]);
   for (std::size_t d = 1; d < list.size(); ++d)
-    if (list[d] <= list[d - 1]) refuse(kDrawn, std::string(name) + " must rise", list[d]);
+    if (list[d] <= list[d - 1]) refuse_field(kDrawn, name, "must rise", list[d]);
   if (farthest >= static_cast<Index>(list.size()))
-    refuse(kDrawn, std::string(name) + " must have an entry for every distance of the call, up to",
-           farthest);
+    refuse_field(kDrawn, name, "must have an entry for every distance of the call, up to",
+                 farthest);
 }
 
 Index drawn_at(Index delta, std::span<const Index> past, std::span<const Index> future) {

@@ -113,9 +113,11 @@ DynamicBiasMlp dynamic_bias_run(const DynamicPositionBias& x, const ScoreShape& 
 
 std::vector<Parameter> DynamicPositionBias::parameters(const ScoreShape& s) const {
   check_score_shape(s, kDynamicBias);
-  if (width < 1 || width > 65536) refuse(kDynamicBias, "width must lie between 1 and 65536", width);
-  if (depth < 1 || depth > 64) refuse(kDynamicBias, "depth must lie between 1 and 64", depth);
-  if (axis < 0 || axis > 7) refuse(kDynamicBias, "axis must lie between 0 and 7", axis);
+  if (width < 1 || width > 65536)
+    refuse_field(kDynamicBias, "width", "must lie between 1 and 65536", width);
+  if (depth < 1 || depth > 64)
+    refuse_field(kDynamicBias, "depth", "must lie between 1 and 64", depth);
+  if (axis < 0 || axis > 7) refuse_field(kDynamicBias, "axis", "must lie between 0 and 7", axis);
   std::vector<Parameter> p;
   for (Index n = 0; n <= depth; ++n) {
     const bool end = n == depth;

@@ -94,7 +94,7 @@ std::vector<double> enformer_rows(const Enformer& e, const DistanceRange& r) {
 DistanceRange enformer_range(const Enformer& e, const ScoreShape& s) {
   const DistanceRange& r = s.range();
   if (r.max >= e.length || r.min <= -e.length)
-    refuse(kEnformer, "distances must lie below length", std::max(r.max, -r.min));
+    refuse_field(kEnformer, "distances", "must lie below length", std::max(r.max, -r.min));
   return r;
 }
 
@@ -114,9 +114,9 @@ std::vector<double> Enformer::basis(Index delta) const {
 void Enformer::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kEnformer);
   if (length < 2 || length > 16777216)
-    refuse(kEnformer, "length must lie between 2 and 2^24", length);
+    refuse_field(kEnformer, "length", "must lie between 2 and 2^24", length);
   if (features < 6 || features > 3072 || features % 6 != 0)
-    refuse(kEnformer, "features must be a multiple of 6, 6 to 3072", features);
+    refuse_field(kEnformer, "features", "must be a multiple of 6, 6 to 3072", features);
 }
 
 std::vector<Parameter> Enformer::parameters(const ScoreShape& s) const {

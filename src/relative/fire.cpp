@@ -15,14 +15,15 @@ constexpr const char* kFire = "fire";
 
 std::vector<Parameter> Fire::parameters(const ScoreShape& s) const {
   check_score_shape(s, kFire);
-  if (width < 1 || width > 65536) refuse(kFire, "width must lie between 1 and 65536", width);
+  if (width < 1 || width > 65536)
+    refuse_field(kFire, "width", "must lie between 1 and 65536", width);
   if (!std::isfinite(initial_length) || initial_length <= 0)
-    refuse(kFire, "initial_length must be finite and positive", initial_length);
-  if (!std::isfinite(initial_c)) refuse(kFire, "initial_c must be finite", initial_c);
-  if (!std::isfinite(slope)) refuse(kFire, "slope must be finite", slope);
+    refuse_field(kFire, "initial_length", "must be finite and positive", initial_length);
+  if (!std::isfinite(initial_c)) refuse_field(kFire, "initial_c", "must be finite", initial_c);
+  if (!std::isfinite(slope)) refuse_field(kFire, "slope", "must be finite", slope);
   if (!std::isfinite(epsilon) || epsilon < 0)
-    refuse(kFire, "epsilon must be finite and not negative", epsilon);
-  if (axis < 0 || axis > 7) refuse(kFire, "axis must lie between 0 and 7", axis);
+    refuse_field(kFire, "epsilon", "must be finite and not negative", epsilon);
+  if (axis < 0 || axis > 7) refuse_field(kFire, "axis", "must lie between 0 and 7", axis);
   return {{"c", {}, {InitialKind::constant, initial_c, 0}, {}},
           {"L_multiplier", {}, {InitialKind::constant, 1, 0}, {}},
           {"mlp_0_weight", {width, 1}, detail::linear_start(1), {}},

@@ -291,38 +291,41 @@ void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
 void Forgetting::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kForgetting);
   if (gates == ForgettingGates::hidden && (width < 1 || width > 1000000))
-    refuse(kForgetting, "width must lie between 1 and 1000000 with gates=hidden", width);
+    refuse_field(kForgetting, "width", "must lie between 1 and 1000000 with gates=hidden", width);
   if (form == ForgettingForm::per_row && (gate_dim < 1 || gate_dim > 65536))
-    refuse(kForgetting, "gate_dim must lie between 1 and 65536 with form=per_row", gate_dim);
-  if (!std::isfinite(log_scale)) refuse(kForgetting, "log_scale must be finite", log_scale);
-  if (!std::isfinite(bias_init)) refuse(kForgetting, "bias_init must be finite", bias_init);
+    refuse_field(kForgetting, "gate_dim", "must lie between 1 and 65536 with form=per_row",
+                 gate_dim);
+  if (!std::isfinite(log_scale))
+    refuse_field(kForgetting, "log_scale", "must be finite", log_scale);
+  if (!std::isfinite(bias_init))
+    refuse_field(kForgetting, "bias_init", "must be finite", bias_init);
 }
 
 void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
   const std::vector<Input> needed = inputs(s);
   if (call.inputs.size() != needed.size())
-    refuse(kForgetting, "inputs must be as many as inputs() has",
-           static_cast<Index>(call.inputs.size()));
+    refuse_field(kForgetting, "inputs", "must be as many as inputs() has",
+                 static_cast<Index>(call.inputs.size()));
   for (std::size_t i = 0; i < needed.size(); ++i) {
     const ConstTensorView& v = call.inputs[i];
     if (v.rank != static_cast<std::int32_t>(needed[i].shape.size()))
-      refuse(kForgetting, needed[i].name + " must have the rank of inputs()", Index{v.rank});
+      refuse_field(kForgetting, needed[i].name, "must have the rank of inputs()", Index{v.rank});
     for (std::size_t a = 1; a < needed[i].shape.size(); ++a) {
       const Index want = needed[i].shape[a];
       if (v.shape[a] != (want == kKeys ? call.keys : want == kQueries ? call.queries : want))
-        refuse(kForgetting, needed[i].name + " must have the shape of inputs()", v.shape[a]);
+        refuse_field(kForgetting, needed[i].name, "must have the shape of inputs()", v.shape[a]);
     }
   }
   const bool by_order = form != ForgettingForm::per_row || gates == ForgettingGates::hidden;
   if (!by_order) return;
   if (!call.own_keys.empty()) {
     if (std::find(call.own_keys.begin(), call.own_keys.end(), -1) != call.own_keys.end())
-      refuse(kForgetting, "queries must be among the keys of their row or sequence");
+      refuse_field(kForgetting, "queries", "must be among the keys of their row or sequence");
     return;
   }
   if (call.query_offset < 0 || call.query_offset > call.keys - call.queries)
-    refuse(kForgetting, "queries must be among the keys, query_offset 0 to keys - queries",
-           call.query_offset);
+    refuse_field(kForgetting, "queries", "must be among the keys, query_offset 0 to keys - queries",
+                 call.query_offset);
 }
 
 }  // namespace posenc::v0

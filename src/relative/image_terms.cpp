@@ -9,8 +9,9 @@
 namespace posenc::inline v0::detail {
 
 void WindowRows::check(std::string_view who) const {
-  if (height < 1 || height > 4096) refuse(who, "height must lie between 1 and 4096", height);
-  if (width < 1 || width > 4096) refuse(who, "width must lie between 1 and 4096", width);
+  if (height < 1 || height > 4096)
+    refuse_field(who, "height", "must lie between 1 and 4096", height);
+  if (width < 1 || width > 4096) refuse_field(who, "width", "must lie between 1 and 4096", width);
 }
 
 void WindowRows::add_lines(std::string_view who, PickedRows& t, TermStore& store) const {
@@ -39,7 +40,8 @@ std::vector<Input> class_inputs() {
 
 void bind_classes(std::string_view who, const CallData& call, std::span<Term> terms) {
   if (call.inputs.size() != 2)
-    refuse(who, "inputs must be query_class and key_class", static_cast<Index>(call.inputs.size()));
+    refuse_field(who, "inputs", "must be query_class and key_class",
+                 static_cast<Index>(call.inputs.size()));
   bind_pairs(terms, call.inputs[0], call.inputs[1]);
 }
 

@@ -27,10 +27,11 @@ Index Indexed::channels(const ScoreShape& s) const noexcept {
 
 std::vector<Parameter> Indexed::parameters(const ScoreShape& s) const {
   check_score_shape(s, kIndexed);
-  if (rows < 1 || rows > 1000000000) refuse(kIndexed, "rows must lie between 1 and 1e9", rows);
+  if (rows < 1 || rows > 1000000000)
+    refuse_field(kIndexed, "rows", "must lie between 1 and 1e9", rows);
   if (groups < 0 || (groups > 0 && s.heads % groups != 0))
-    refuse(kIndexed, "groups must be 0 or divide the heads", groups);
-  if (!std::isfinite(scale)) refuse(kIndexed, "scale must be finite", scale);
+    refuse_field(kIndexed, "groups", "must be 0 or divide the heads", groups);
+  if (!std::isfinite(scale)) refuse_field(kIndexed, "scale", "must be finite", scale);
   const Index g = tables(s), c = channels(s);
   const bool by_row = table == IndexedTable::rows;
   std::vector<Index> shape{g, by_row ? rows : c, by_row ? c : rows};
@@ -80,14 +81,15 @@ void Indexed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                    std::span<Term> terms, TermStore& store) const {
   if (call.inputs.size() != 1 || call.inputs[0].rank != 2)
-    refuse(kIndexed, "inputs must be the index matrix", static_cast<Index>(call.inputs.size()));
+    refuse_field(kIndexed, "inputs", "must be the index matrix",
+                 static_cast<Index>(call.inputs.size()));
   std::vector<std::int32_t> row, number;
   row.reserve(static_cast<std::size_t>(call.queries * call.keys));
   for (Index i = 0; i < call.queries; ++i)
     for (Index j = 0; j < call.keys; ++j) {
       const Index r =
           key_first ? indexed_at(call.inputs[0], j, i) : indexed_at(call.inputs[0], i, j);
-      if (r >= rows) refuse(kIndexed, "index must be below rows", r);
+      if (r >= rows) refuse_field(kIndexed, "index", "must be below rows", r);
       row.push_back(static_cast<std::int32_t>(std::max(r, Index{-1})));
     }
   // Without tokens one class each, which nobody has.

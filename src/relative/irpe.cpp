@@ -129,11 +129,11 @@ void Irpe::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kIrpe);
   detail::WindowRows{height, width, false, false}.check(kIrpe);
   if (!std::isfinite(alpha) || !(alpha > 0))
-    refuse(kIrpe, "alpha must be finite and positive", alpha);
+    refuse_field(kIrpe, "alpha", "must be finite and positive", alpha);
   if (!std::isfinite(beta) || beta < alpha || beta > 4096)
-    refuse(kIrpe, "beta must lie between alpha and 4096", beta);
+    refuse_field(kIrpe, "beta", "must lie between alpha and 4096", beta);
   if (!std::isfinite(gamma) || !(gamma > alpha))
-    refuse(kIrpe, "gamma must be finite and above alpha", gamma);
+    refuse_field(kIrpe, "gamma", "must be finite and above alpha", gamma);
 }
 
 std::vector<Parameter> Irpe::parameters(const ScoreShape& s) const {

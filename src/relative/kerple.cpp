@@ -90,11 +90,11 @@ std::size_t kerple_bias_count(const Kerple& k) {
 
 std::vector<Parameter> Kerple::parameters(const ScoreShape& s) const {
   check_score_shape(s, kKerple);
-  if (!(floor >= 0)) refuse(kKerple, "floor must not be negative", floor);
+  if (!(floor >= 0)) refuse_field(kKerple, "floor", "must not be negative", floor);
   if (learned != KerpleLearned::both && kernel != KerpleKernel::power)
-    refuse(kKerple, "learned must be both unless kernel is power");
+    refuse_field(kKerple, "learned", "must be both unless kernel is power");
   if (weighted && kernel == KerpleKernel::nemo)
-    refuse(kKerple, "weighted needs the kernel log or power");
+    refuse_field(kKerple, "weighted", "needs the kernel log or power");
   const std::vector<Index> shape{s.heads};
   if (kernel == KerpleKernel::nemo) {
     const Initial one{InitialKind::constant, 1, 0};

@@ -60,7 +60,7 @@ void LocalWindow::pull_back(const ScoreShape& s, std::span<const ConstTensorView
 
 void LocalWindow::check_fields() const {
   if (window < 0 || window > 1000000)
-    refuse("local_window", "window must lie between 0 and 10^6", window);
+    refuse_field("local_window", "window", "must lie between 0 and 10^6", window);
 }
 
 }  // namespace posenc::v0

@@ -51,7 +51,7 @@ void LongT5::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                   std::span<Term> terms, TermStore& store) const {
   if (call.inputs.size() != 1)
-    refuse(kLongT5, "inputs must be key_global", static_cast<Index>(call.inputs.size()));
+    refuse_field(kLongT5, "inputs", "must be key_global", static_cast<Index>(call.inputs.size()));
   const ConstTensorView queries = detail::one_class(store, call.queries, 0);
   detail::bind_pairs(terms, queries, call.inputs[0]);
 }

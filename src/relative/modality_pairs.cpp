@@ -59,8 +59,8 @@ void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> 
 void ModalityPairs::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                          std::span<Term> terms, TermStore&) const {
   if (call.inputs.size() != 2)
-    refuse(kModalityPairs, "inputs must be query_modality and key_modality",
-           static_cast<Index>(call.inputs.size()));
+    refuse_field(kModalityPairs, "inputs", "must be query_modality and key_modality",
+                 static_cast<Index>(call.inputs.size()));
   detail::bind_pairs(terms, call.inputs[0], call.inputs[1]);
 }
 
@@ -83,16 +83,15 @@ void ModalityPairs::pull_back(const ScoreShape& s, std::span<const ConstTensorVi
 void ModalityPairs::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kModalityPairs);
   if (modalities < 1 || modalities > 1024)
-    refuse(kModalityPairs, "modalities must lie between 1 and 1024", modalities);
+    refuse_field(kModalityPairs, "modalities", "must lie between 1 and 1024", modalities);
   const auto check = [&](const std::vector<Index>& list, const char* name, bool needed,
                          Index most) {
     if (list.size() != tables() && (needed || !list.empty()))
-      refuse(kModalityPairs, std::string(name) + " must have an entry for each of query_modality",
-             static_cast<Index>(list.size()));
+      refuse_field(kModalityPairs, name, "must have an entry for each of query_modality",
+                   static_cast<Index>(list.size()));
     for (const Index n : list)
       if (n < 0 || n > most)
-        refuse(kModalityPairs,
-               std::string(name) + " must lie between 0 and " + std::to_string(most), n);
+        refuse_field(kModalityPairs, name, "must lie between 0 and " + std::to_string(most), n);
   };
   check(query_modality, "query_modality", true, modalities - 1);
   check(key_modality, "key_modality", false, modalities - 1);

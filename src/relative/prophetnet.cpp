@@ -94,13 +94,13 @@ void ProphetNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
 void ProphetNet::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kProphetNet);
   if (d_model < 1 || d_model > 65536)
-    refuse(kProphetNet, "d_model must lie between 1 and 65536", d_model);
+    refuse_field(kProphetNet, "d_model", "must lie between 1 and 65536", d_model);
   if (num_buckets < 2 || num_buckets > 65536)
-    refuse(kProphetNet, "num_buckets must lie between 2 and 65536", num_buckets);
+    refuse_field(kProphetNet, "num_buckets", "must lie between 2 and 65536", num_buckets);
   if (max_distance <= num_buckets / 2)
-    refuse(kProphetNet, "max_distance must be above half the buckets", max_distance);
+    refuse_field(kProphetNet, "max_distance", "must be above half the buckets", max_distance);
   if (!std::isfinite(init) || init < 0)
-    refuse(kProphetNet, "init must be finite and not negative", init);
+    refuse_field(kProphetNet, "init", "must be finite and not negative", init);
 }
 
 }  // namespace posenc::v0

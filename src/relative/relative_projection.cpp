@@ -90,17 +90,18 @@ void clip_scaled_gradient(double limit, const std::vector<double>& x,
 
 void RelativeProjection::check_fields() const {
   if (basis < 1 || basis > 65536)
-    refuse(kRelativeProjection, "basis must lie between 1 and 65536", basis);
+    refuse_field(kRelativeProjection, "basis", "must lie between 1 and 65536", basis);
   if (max_distance < 1 || max_distance > 10000000)
-    refuse(kRelativeProjection, "max_distance must lie between 1 and 10000000", max_distance);
+    refuse_field(kRelativeProjection, "max_distance", "must lie between 1 and 10000000",
+                 max_distance);
   if (width < 1 || width > 1000000)
-    refuse(kRelativeProjection, "width must lie between 1 and 1000000", width);
+    refuse_field(kRelativeProjection, "width", "must lie between 1 and 1000000", width);
   for (const double n : {log_scaling_n_floor, log_scaling_alpha})
     if (!std::isfinite(n) || n < 0)
       refuse(kRelativeProjection,
              "log_scaling_n_floor and log_scaling_alpha must be finite and not negative", n);
   if (!std::isfinite(l2_clip) || l2_clip < 0)
-    refuse(kRelativeProjection, "l2_clip must be finite and not negative", l2_clip);
+    refuse_field(kRelativeProjection, "l2_clip", "must be finite and not negative", l2_clip);
 }
 
 std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const {
@@ -123,7 +124,7 @@ std::vector<Input> RelativeProjection::inputs(const ScoreShape&) const {
 void RelativeProjection::check_call(const CallData& call) const {
   if (call.inputs.size() != 1 || call.inputs[0].rank != 3 ||
       call.inputs[0].shape[1] != call.queries || call.inputs[0].shape[2] != width)
-    refuse(kRelativeProjection, "hidden must be [batch, queries, width], width", width);
+    refuse_field(kRelativeProjection, "hidden", "must be [batch, queries, width], width", width);
 }
 
 void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -24,7 +24,8 @@ double Sandwich::bias(Index h, Index heads, Index distance) const {
 
 void Sandwich::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kSandwich);
-  if (width < 2 || width % 2 != 0) refuse(kSandwich, "width must be positive and even", width);
+  if (width < 2 || width % 2 != 0)
+    refuse_field(kSandwich, "width", "must be positive and even", width);
 }
 
 std::vector<Parameter> Sandwich::parameters(const ScoreShape& s) const {

@@ -129,7 +129,7 @@ void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
 
 void SegatronXl::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kSegatron);
-  if (d_model < 6) refuse(kSegatron, "d_model must be at least 6", d_model);
+  if (d_model < 6) refuse_field(kSegatron, "d_model", "must be at least 6", d_model);
   Index sum = 0;
   for (const Index width : axis_widths()) {
     detail::xl_check_sinusoid(kSegatron, "the width of an axis", width, base);
@@ -139,7 +139,7 @@ void SegatronXl::check_fields(const ScoreShape& s) const {
     refuse(kSegatron, "the widths must add up to d_model, which is " + std::to_string(d_model),
            sum);
   if (!std::isfinite(init) || init < 0)
-    refuse(kSegatron, "init must be finite and not negative", init);
+    refuse_field(kSegatron, "init", "must be finite and not negative", init);
 }
 
 }  // namespace posenc::v0

@@ -138,21 +138,21 @@ void Shaw::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
 void Shaw::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kShaw);
   const Index most = Index{1} << 24;
-  if (left < 0 || left > most) refuse(kShaw, "left must lie between 0 and 2^24", left);
+  if (left < 0 || left > most) refuse_field(kShaw, "left", "must lie between 0 and 2^24", left);
   if (right < 0 || right > most - left)
-    refuse(kShaw, "right must not be negative, left + right not above 2^24", right);
+    refuse_field(kShaw, "right", "must not be negative, left + right not above 2^24", right);
   if (groups < 0 || (groups > 0 && s.heads % groups != 0))
-    refuse(kShaw, "groups must be 0 or divide the heads", groups);
+    refuse_field(kShaw, "groups", "must be 0 or divide the heads", groups);
   if (groups > 0 && table == ShawTable::sinusoid)
-    refuse(kShaw, "groups must be 0 where the table is not learned", groups);
+    refuse_field(kShaw, "groups", "must be 0 where the table is not learned", groups);
   if (!query_term && !key_term && values == ShawValues::none)
     refuse(kShaw, "one of query_term, key_term and values must be there", enum_text(values));
   if (values == ShawValues::shared && shaw_value_dim(s) != s.head_dim)
     refuse(kShaw, "with shared values value_dim must be head_dim", shaw_value_dim(s));
   if (key_scale && !std::isfinite(*key_scale))
-    refuse(kShaw, "key_scale must be finite", *key_scale);
+    refuse_field(kShaw, "key_scale", "must be finite", *key_scale);
   if (init && !(std::isfinite(*init) && *init >= 0))
-    refuse(kShaw, "init must be finite and not negative", *init);
+    refuse_field(kShaw, "init", "must be finite and not negative", *init);
 }
 
 std::vector<Preset<Shaw>> Shaw::presets() {

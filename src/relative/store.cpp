@@ -64,7 +64,7 @@ IndexLine TermStore::line(std::vector<std::int32_t> row, std::vector<double> edg
            static_cast<Index>(row.size()));
   for (std::size_t i = 0; i < edges.size(); ++i)
     if (std::isnan(edges[i]) || (i > 0 && edges[i] < edges[i - 1]))
-      refuse(kStore, "edges must be numbers that do not decrease", edges[i]);
+      refuse_field(kStore, "edges", "must be numbers that do not decrease", edges[i]);
   rows.push_back(std::move(row));
   values.push_back(std::move(edges));
   // A single row has no edge, and no memory either: by whole distances it is the same line.
@@ -88,10 +88,10 @@ void LoweredTerms::add(const Term& t) {
 
 const DistanceRange& ScoreShape::range(Index axis) const {
   if (axis < 0 || axis >= static_cast<Index>(distance.size()))
-    refuse("shape",
-           "distance must have a range for each axis of the positions that a scheme reads, " +
-               std::to_string(axis + 1) + " or more",
-           static_cast<Index>(distance.size()));
+    refuse_field("shape", "distance",
+                 "must have a range for each axis of the positions that a scheme reads, " +
+                     std::to_string(axis + 1) + " or more",
+                 static_cast<Index>(distance.size()));
   return distance[static_cast<std::size_t>(axis)];
 }
 
@@ -100,12 +100,13 @@ double ScoreShape::content_scale() const noexcept {
 }
 
 void check_score_shape(const ScoreShape& s, std::string_view who) {
-  if (s.heads < 1 || s.heads > 65536) refuse(who, "heads must lie between 1 and 65536", s.heads);
+  if (s.heads < 1 || s.heads > 65536)
+    refuse_field(who, "heads", "must lie between 1 and 65536", s.heads);
   if (s.head_dim < 1 || s.head_dim > 65536)
-    refuse(who, "head_dim must lie between 1 and 65536", s.head_dim);
+    refuse_field(who, "head_dim", "must lie between 1 and 65536", s.head_dim);
   if (s.value_dim < 0 || s.value_dim > 65536)
-    refuse(who, "value_dim must lie between 0 and 65536", s.value_dim);
-  if (s.scale && !std::isfinite(*s.scale)) refuse(who, "scale must be finite", *s.scale);
+    refuse_field(who, "value_dim", "must lie between 0 and 65536", s.value_dim);
+  if (s.scale && !std::isfinite(*s.scale)) refuse_field(who, "scale", "must be finite", *s.scale);
   for (const DistanceRange& d : s.distance) {
     if (d.min > d.max) refuse(who, "min of the distances must not be above their max", d.min);
     for (std::size_t n = 0; n < d.runs.size(); ++n) {

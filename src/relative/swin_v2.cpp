@@ -165,10 +165,11 @@ void SwinV2::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kSwinV2);
   swin_v2_window(*this).check(kSwinV2);
   if (pretrained_height < 0 || pretrained_height > 4096)
-    refuse(kSwinV2, "pretrained_height must lie between 0 and 4096", pretrained_height);
+    refuse_field(kSwinV2, "pretrained_height", "must lie between 0 and 4096", pretrained_height);
   if (pretrained_width < 0 || pretrained_width > 4096)
-    refuse(kSwinV2, "pretrained_width must lie between 0 and 4096", pretrained_width);
-  if (hidden < 1 || hidden > 65536) refuse(kSwinV2, "hidden must lie between 1 and 65536", hidden);
+    refuse_field(kSwinV2, "pretrained_width", "must lie between 0 and 4096", pretrained_width);
+  if (hidden < 1 || hidden > 65536)
+    refuse_field(kSwinV2, "hidden", "must lie between 1 and 65536", hidden);
 }
 
 }  // namespace posenc::v0

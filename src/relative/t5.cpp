@@ -28,7 +28,7 @@ std::vector<Index> t5_thresholds(Index nb, Index max_distance) {
   if (nb < 2 || nb > 65536) refuse("t5", "buckets of a side must lie between 2 and 65536", nb);
   const Index me = nb / 2, big_k = nb - me;
   if (max_distance <= me)
-    refuse("t5", "max_distance must be above half the buckets of a side", max_distance);
+    refuse_field("t5", "max_distance", "must be above half the buckets of a side", max_distance);
   std::vector<Index> first;
   for (Index k = 1; k < big_k; ++k) {
     const long double ratio = static_cast<long double>(max_distance) / static_cast<long double>(me);
@@ -155,13 +155,14 @@ std::vector<Preset<T5>> T5::presets() {
 
 void T5::check_fields() const {
   if (bidirectional && num_buckets % 2 != 0)
-    refuse("t5", "num_buckets must be even when bidirectional", num_buckets);
-  if (!std::isfinite(bias_scale)) refuse("t5", "bias_scale must be finite", bias_scale);
-  if (axis < 0 || axis > 7) refuse("t5", "axis must lie between 0 and 7", axis);
+    refuse_field("t5", "num_buckets", "must be even when bidirectional", num_buckets);
+  if (!std::isfinite(bias_scale)) refuse_field("t5", "bias_scale", "must be finite", bias_scale);
+  if (axis < 0 || axis > 7) refuse_field("t5", "axis", "must lie between 0 and 7", axis);
   if (!std::isfinite(per_unit) || per_unit < 0)
-    refuse("t5", "per_unit must be finite and not negative", per_unit);
+    refuse_field("t5", "per_unit", "must be finite and not negative", per_unit);
   if (contextual && heads_first)
-    refuse("t5", "heads_first is of a table of numbers; contextual must be false", Index{1});
+    refuse_field("t5", "heads_first", "is of a table of numbers; contextual must be false",
+                 Index{1});
 }
 
 }  // namespace posenc::v0

@@ -76,7 +76,7 @@ std::vector<Parameter> TransformerXl::parameters(const ScoreShape& s) const {
 void TransformerXl::check_fields(const ScoreShape& s) const {
   check_score_shape(s, "transformer_xl");
   detail::xl_check_sinusoid(kTransformerXl, "d_model", d_model, base);
-  if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
+  if (clamp_len < 0) refuse_field("transformer_xl", "clamp_len", "must not be negative", clamp_len);
   if (!s.distance.empty())
     detail::Distances(kTransformerXl, range(s), 1);  // too many are refused here too
 }

@@ -71,10 +71,11 @@ void TransformerXlLearned::pull_back(const ScoreShape& s, std::span<const ConstT
 
 void TransformerXlLearned::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kXlLearned);
-  if (rows < 1 || rows > 16777216) refuse(kXlLearned, "rows must lie between 1 and 2^24", rows);
-  if (clamp_len < 0) refuse(kXlLearned, "clamp_len must not be negative", clamp_len);
+  if (rows < 1 || rows > 16777216)
+    refuse_field(kXlLearned, "rows", "must lie between 1 and 2^24", rows);
+  if (clamp_len < 0) refuse_field(kXlLearned, "clamp_len", "must not be negative", clamp_len);
   if (!std::isfinite(init) || init < 0)
-    refuse(kXlLearned, "init must be finite and not negative", init);
+    refuse_field(kXlLearned, "init", "must be finite and not negative", init);
 }
 
 }  // namespace posenc::v0

@@ -34,7 +34,8 @@ struct TupeRows {
       for (Index t = 0; t < tokens; ++t) {
         const double p = given ? position_at(at, 0, b, t) : static_cast<double>(first + t);
         if (!(p >= 0 && p < static_cast<double>(rows - 1)) || p != std::floor(p))
-          refuse(kTupe, "positions must be whole numbers from 0 and below the field positions", p);
+          refuse_field(kTupe, "positions",
+                       "must be whole numbers from 0 and below the field positions", p);
         row.push_back(static_cast<Index>(p) + 1);
       }
   }
@@ -209,13 +210,13 @@ void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
 void Tupe::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kTupe);
   if (positions < 1 || positions > 16777216)
-    refuse(kTupe, "positions must lie between 1 and 2^24", positions);
+    refuse_field(kTupe, "positions", "must lie between 1 and 2^24", positions);
   if (num_buckets != 0 && (num_buckets < 4 || num_buckets > 65536 || num_buckets % 2 != 0))
-    refuse(kTupe, "num_buckets must be 0 or even, 4 to 65536", num_buckets);
+    refuse_field(kTupe, "num_buckets", "must be 0 or even, 4 to 65536", num_buckets);
   if (max_distance < 2 || max_distance > 1000000000)
-    refuse(kTupe, "max_distance must lie between 2 and 1e9", max_distance);
+    refuse_field(kTupe, "max_distance", "must lie between 2 and 1e9", max_distance);
   if (!(std::isfinite(epsilon) && epsilon >= 0))
-    refuse(kTupe, "epsilon must be finite and not negative", epsilon);
+    refuse_field(kTupe, "epsilon", "must be finite and not negative", epsilon);
 }
 
 }  // namespace posenc::v0

@@ -12,7 +12,7 @@ namespace {
 
 std::array<detail::T5Table, 3> udop_tables(const Udop& x) {
   if (!std::isfinite(x.per_unit) || x.per_unit <= 0)
-    refuse("udop", "per_unit must be finite and positive", x.per_unit);
+    refuse_field("udop", "per_unit", "must be finite and positive", x.per_unit);
   const auto rule = [&](Index buckets, Index max_distance, Index axis) {
     T5 t{.num_buckets = buckets, .max_distance = max_distance};
     t.axis = axis;

@@ -87,9 +87,9 @@ Initial xl_glorot(Index rows, Index columns) {
 }
 
 void xl_check_sinusoid(const char* who, const char* field, Index width, double base) {
-  if (width < 2 || width % 2 != 0)
-    refuse(who, std::string(field) + " must be positive and even", width);
-  if (!std::isfinite(base) || base <= 0) refuse(who, "base must be finite and positive", base);
+  if (width < 2 || width % 2 != 0) refuse_field(who, field, "must be positive and even", width);
+  if (!std::isfinite(base) || base <= 0)
+    refuse_field(who, "base", "must be finite and positive", base);
 }
 
 ConstTensorView XlScore::add(std::vector<double> table, std::vector<double> u,

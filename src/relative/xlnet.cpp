@@ -159,7 +159,7 @@ void XlNet::check_inputs(const CallData& call) const {
     refuse(kXlNet, "the number of inputs must be " + std::to_string(count),
            static_cast<Index>(call.inputs.size()));
   if (segments > 0 && call.inputs[0].empty() != call.inputs[1].empty())
-    refuse(kXlNet, "segments must be given for queries and keys, or for neither");
+    refuse_field(kXlNet, "segments", "must be given for queries and keys, or for neither");
   if (class_token && call.inputs[count - 2].empty() != call.inputs[count - 1].empty())
     refuse(kXlNet, "query_class and key_class must be given both, or neither");
 }
@@ -194,13 +194,13 @@ void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
 void XlNet::check_fields(const ScoreShape& s) const {
   check_score_shape(s, kXlNet);
   detail::xl_check_sinusoid(kXlNet, "d_model", d_model, base);
-  if (clamp_len < 0) refuse(kXlNet, "clamp_len must not be negative", clamp_len);
+  if (clamp_len < 0) refuse_field(kXlNet, "clamp_len", "must not be negative", clamp_len);
   if (segments < 0 || segments > 4096)
-    refuse(kXlNet, "segments must lie between 0 and 4096", segments);
+    refuse_field(kXlNet, "segments", "must lie between 0 and 4096", segments);
   if (shared_segment < -1 || shared_segment >= std::max<Index>(segments, 1))
-    refuse(kXlNet, "shared_segment must be -1 or lie below segments", shared_segment);
+    refuse_field(kXlNet, "shared_segment", "must be -1 or lie below segments", shared_segment);
   if (!std::isfinite(init) || init < 0)
-    refuse(kXlNet, "init must be finite and not negative", init);
+    refuse_field(kXlNet, "init", "must be finite and not negative", init);
 }
 
 }  // namespace posenc::v0

@@ -59,16 +59,17 @@ bool has_index(const CallerRows& rows, const Heads& h) noexcept {
 void check_index(const Positions& p, const Heads& h, Index rows) {
   if (p.type != DType::i64 && p.type != DType::i32)
     refuse("rotary", "rows are numbered by i64 or i32", dtype_name(p.type));
-  if (p.axes != 1) refuse("rotary", "index must have one axis", Index{p.axes});
+  if (p.axes != 1) refuse_field("rotary", "index", "must have one axis", Index{p.axes});
   if (p.count != h.tokens)
-    refuse("rotary",
-           "index must have a row number for each of the " + std::to_string(h.tokens) + " tokens",
-           p.count);
+    refuse_field("rotary", "index",
+                 "must have a row number for each of the " + std::to_string(h.tokens) + " tokens",
+                 p.count);
   if (p.batch != h.batch && p.batch != 1)
-    refuse("rotary",
-           "index must have one row, or one for each of the batch of " + std::to_string(h.batch),
-           p.batch);
-  if (p.data == nullptr && p.count > 0 && p.batch > 0) refuse("rotary", "index must have memory");
+    refuse_field("rotary", "index",
+                 "must have one row, or one for each of the batch of " + std::to_string(h.batch),
+                 p.batch);
+  if (p.data == nullptr && p.count > 0 && p.batch > 0)
+    refuse_field("rotary", "index", "must have memory");
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
       const Index row = detail::integer_position(p, 0, b, t);
@@ -138,16 +139,17 @@ void apply_plan_rows(const detail::RotaryPlanState& s, const QK& in, const QK& o
   const Index all = h.batch * h.tokens;
   if (rows.rank != 2 || rows.shape[1] != s.row_columns || rows.stride[1] != 1 ||
       (rows.shape[0] != all && rows.shape[0] != h.tokens))
-    detail::refuse_shape("rotary",
-                         "rows must be a dense [" + std::to_string(all) + " (or " +
+    detail::refuse_shape("rotary", "rows",
+                         "must be a dense [" + std::to_string(all) + " (or " +
                              std::to_string(h.tokens) + " for every batch), " +
                              std::to_string(s.row_columns) + "]",
                          rows);
   if (rows.dtype != type)
-    refuse("rotary", "rows must be " + std::string(dtype_name(type)), dtype_name(rows.dtype));
-  if (rows.device != Device::cpu) refuse("rotary", "rows must be in the CPU's memory");
+    refuse_field("rotary", "rows", "must be " + std::string(dtype_name(type)),
+                 dtype_name(rows.dtype));
+  if (rows.device != Device::cpu) refuse_field("rotary", "rows", "must be in the CPU's memory");
   if (tokens == 0) return;
-  if (rows.data == nullptr) refuse("rotary", "rows must have memory");
+  if (rows.data == nullptr) refuse_field("rotary", "rows", "must have memory");
   detail::check_rows_apart(out, rows, "rows");
   detail::RowSource source;
   source.kind = detail::RowSource::Kind::plan;

@@ -53,39 +53,40 @@ Index Axial::stream_count() const {
   for (std::size_t a = 0; a < axes_dim.size(); ++a)
     used = stream_of(a) + 1 > used ? stream_of(a) + 1 : used;
   if (streams != 0 && streams < used)
-    refuse("axial", "streams must be at least the streams in use", streams);
+    refuse_field("axial", "streams", "must be at least the streams in use", streams);
   return streams == 0 ? used : streams;
 }
 
 void Axial::check() const {
-  if (axes_dim.empty()) refuse("axial", "axes_dim must name at least one axis");
-  if (axes_dim.size() > 256) refuse("axial", "axes_dim has at most 256 axes");
+  if (axes_dim.empty()) refuse_field("axial", "axes_dim", "must name at least one axis");
+  if (axes_dim.size() > 256) refuse_field("axial", "axes_dim", "has at most 256 axes");
   for (const Index d : axes_dim)
     if (d <= 0 || d % 2 != 0 || d > 65536)
-      refuse("axial", "axes_dim must be positive, even and at most 65536", d);
+      refuse_field("axial", "axes_dim", "must be positive, even and at most 65536", d);
   if (!(base > 0) || !std::isfinite(base))
-    refuse("axial", "base must be finite and positive", base);
+    refuse_field("axial", "base", "must be finite and positive", base);
   if (!(scale > 0) || !std::isfinite(scale))
-    refuse("axial", "scale must be finite and positive", scale);
+    refuse_field("axial", "scale", "must be finite and positive", scale);
   if (!(first > 0) || !std::isfinite(first))
-    refuse("axial", "first must be finite and positive", first);
+    refuse_field("axial", "first", "must be finite and positive", first);
   const bool ends = spacing == AxialSpacing::linear || spacing == AxialSpacing::logarithmic ||
                     spacing == AxialSpacing::periods;
   if (ends ? !(last > 0) || !std::isfinite(last) : last != 0)
-    refuse("axial",
-           ends ? "last must be finite and positive"
-                : "last belongs to spacing linear, logarithmic and periods",
-           last);
+    refuse_field(
+        "axial", "last",
+        ends ? "must be finite and positive" : "belongs to spacing linear, logarithmic and periods",
+        last);
   if (!ends && first != 1)
-    refuse("axial", "first belongs to spacing linear, logarithmic and periods", first);
+    refuse_field("axial", "first", "belongs to spacing linear, logarithmic and periods", first);
   if (!stream.empty() && stream.size() != axes_dim.size())
-    refuse("axial", "stream must name one stream an axis", static_cast<Index>(stream.size()));
+    refuse_field("axial", "stream", "must name one stream an axis",
+                 static_cast<Index>(stream.size()));
   for (const Index a : stream)
-    if (a < 0 || a > 255) refuse("axial", "stream must be from 0 to 255", a);
+    if (a < 0 || a > 255) refuse_field("axial", "stream", "must be from 0 to 255", a);
   if (spacing == AxialSpacing::interlaced && !same_dim())
-    refuse("axial", "interlaced needs axes of equal axes_dim");
+    refuse_field("axial", "interlaced", "needs axes of equal axes_dim");
   if (order == AxialOrder::alternate && !same_dim())
-    refuse("axial", "order=alternate needs axes of equal axes_dim");
+    refuse_field("axial", "order=alternate", "needs axes of equal axes_dim");
 }
 
 double Axial::frequency(std::size_t a, Index j) const {

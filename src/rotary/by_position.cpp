@@ -34,16 +34,16 @@ QK part(const QK& x, Index row, Index first, Index count) {
 
 void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
                 const Positions& p) {
-  if (p.axes != 1) refuse("by position", "positions must have one axis", Index{p.axes});
+  if (p.axes != 1) refuse_field("by position", "positions", "must have one axis", Index{p.axes});
   if (p.type != DType::i32 && p.type != DType::i64 && p.type != DType::f64)
-    refuse("by position", "positions must be i32, i64 or f64", dtype_name(p.type));
+    refuse_field("by position", "positions", "must be i32, i64 or f64", dtype_name(p.type));
   if (p.count != x.tokens)
-    refuse("by position", "positions must be one a token: " + std::to_string(x.tokens), p.count);
+    refuse_field("by position", "positions", "must be one a token: " + std::to_string(x.tokens),
+                 p.count);
   if (p.batch != 1 && p.batch != x.batch)
-    refuse(
-        "by position",
-        "positions must have one row, or one for each of the batch of " + std::to_string(x.batch),
-        p.batch);
+    refuse_field("by position", "positions",
+                 "must have one row, or one for each of the batch of " + std::to_string(x.batch),
+                 p.batch);
   if (below.spec().head_dim != from.spec().head_dim)
     refuse("by position", "the two plans must have one head_dim", from.spec().head_dim);
   if (below.dtype() != from.dtype())

@@ -16,8 +16,9 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-[[noreturn, gnu::cold, gnu::noinline]] void wrong(std::string_view rule, Index got) {
-  refuse("rotary", rule, got);
+[[noreturn, gnu::cold, gnu::noinline]] void wrong(std::string_view field, std::string_view rule,
+                                                  Index got) {
+  refuse_field("rotary", field, rule, got);
 }
 
 // First byte and the one behind the last.
@@ -66,19 +67,21 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_pair(const RotaryPlanState& s, const Heads& in,
                                                         const Heads& out) {
   if (in.dtype != s.dtype || out.dtype != s.dtype)
-    refuse("rotary", "tensors must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
-           dtype_name(in.dtype != s.dtype ? in.dtype : out.dtype));
+    refuse_field("rotary", "tensors",
+                 "must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+                 dtype_name(in.dtype != s.dtype ? in.dtype : out.dtype));
   if (in.dim != s.spec.head_dim || out.dim != s.spec.head_dim)
-    wrong("head size must be the plan's " + std::to_string(s.spec.head_dim),
+    wrong("head size", "must be the plan's " + std::to_string(s.spec.head_dim),
           in.dim != s.spec.head_dim ? in.dim : out.dim);
   if (out.data == nullptr) refuse("rotary", "an output must have memory where its input has");
-  if (in.batch != out.batch) wrong("in and out must have the same batch", out.batch);
-  if (in.tokens != out.tokens) wrong("in and out must have the same tokens", out.tokens);
-  if (in.heads != out.heads) wrong("in and out must have the same heads", out.heads);
+  if (in.batch != out.batch) refuse("rotary", "in and out must have the same batch", out.batch);
+  if (in.tokens != out.tokens) refuse("rotary", "in and out must have the same tokens", out.tokens);
+  if (in.heads != out.heads) refuse("rotary", "in and out must have the same heads", out.heads);
   if (in.batch < 0 || in.tokens < 0 || in.heads < 0)
-    wrong("sizes must not be negative", std::min(in.batch, std::min(in.tokens, in.heads)));
+    wrong("sizes", "must not be negative", std::min(in.batch, std::min(in.tokens, in.heads)));
   if (s.heads > 1 && in.heads != s.heads)
-    wrong("the spectrum is per head: heads must be " + std::to_string(s.heads), in.heads);
+    refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads),
+           in.heads);
   refuse("rotary",
          "elements of an output must not share memory: its strides of batch, tokens, heads "
          "and channels are " +
@@ -148,7 +151,7 @@ void check_overlap(const Heads& in, const Heads& out, Index size) {
         const double x = static_cast<const double*>(
             p.data)[a * p.axis_stride + b * p.batch_stride + t * p.token_stride];
         if (!(std::fabs(x) <= 0x1p62))
-          refuse("rotary", "positions must be finite and at most 2^62", x);
+          refuse_field("rotary", "positions", "must be finite and at most 2^62", x);
       }
 }
 
@@ -195,8 +198,8 @@ void check_given(const BasicQK<Data>& in) {
   for (const bool key : {false, true}) {
     const auto& h = key ? in.k : in.q;
     if (h.data == nullptr && is_given(h) && h.batch * h.tokens * h.heads != 0)
-      refuse("rotary",
-             std::string(key ? "k" : "q") + " must have memory for its elements, " + shape_text(h));
+      refuse_field("rotary", key ? "k" : "q",
+                   "must have memory for its elements, " + shape_text(h));
   }
 }
 
@@ -211,9 +214,9 @@ void check_given(const BasicQK<Data>& in) {
   if (!q && !k) return 0;
   const Heads& h = q ? in.q : in.k;
   if (q && k && in.k.batch != h.batch)
-    wrong("k must have the batch of q, " + std::to_string(h.batch), in.k.batch);
+    wrong("k", "must have the batch of q, " + std::to_string(h.batch), in.k.batch);
   if (q && k && in.k.tokens != h.tokens)
-    wrong("k must have the tokens of q, " + std::to_string(h.tokens), in.k.tokens);
+    wrong("k", "must have the tokens of q, " + std::to_string(h.tokens), in.k.tokens);
   const Index tokens = h.batch * h.tokens;
   if (tokens == 0) return 0;
   const Index size = s.element_size;
@@ -237,15 +240,16 @@ void check_given(const BasicQK<Data>& in) {
   const Heads& h = in.q.data != nullptr ? in.q : in.k;
   if (h.data == nullptr) return p;
   if (p.count != h.tokens)
-    wrong("positions must be one for each of the " + std::to_string(h.tokens) + " tokens", p.count);
-  if (p.axes != s.axes) wrong("positions must have " + detail::axes_text(s.axes), Index{p.axes});
+    wrong("positions", "must be one for each of the " + std::to_string(h.tokens) + " tokens",
+          p.count);
+  if (p.axes != s.axes) wrong("positions", "must have " + detail::axes_text(s.axes), Index{p.axes});
   if (p.batch != h.batch && p.batch != 1)
-    wrong("positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
-          p.batch);
+    wrong("positions",
+          "must have one row, or one for each of the batch of " + std::to_string(h.batch), p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("rotary", "positions must be i64, i32 or f64", dtype_name(p.type));
+    refuse_field("rotary", "positions", "must be i64, i32 or f64", dtype_name(p.type));
   if (p.count == 0 || h.batch == 0) return p;
-  if (p.data == nullptr) refuse("rotary", "positions must have memory");
+  if (p.data == nullptr) refuse_field("rotary", "positions", "must have memory");
   if (p.type == DType::f64) check_finite(p);
   return one_row.emplace(shared_row(p));
 }
@@ -311,15 +315,16 @@ void check_gradient_tensors(const RotaryPlanState& s, const ConstQK& x, const Co
   for (const bool key : {false, true}) {
     const ConstHeads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
     if (a.data == nullptr) continue;
-    if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
+    if (b.data == nullptr) refuse_field("rotary", "d_out", "must have memory where x has");
     if (a.dtype != s.dtype || b.dtype != s.dtype)
-      refuse("rotary", "tensors must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
-             dtype_name(a.dtype != s.dtype ? a.dtype : b.dtype));
+      refuse_field("rotary", "tensors",
+                   "must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+                   dtype_name(a.dtype != s.dtype ? a.dtype : b.dtype));
     if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
       refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
              a.dim != s.spec.head_dim ? a.dim : b.dim);
     if (a.batch != b.batch || a.tokens != b.tokens || a.heads != b.heads)
-      refuse_shape("rotary", "d_out must have the shape of x, " + shape_text(a), shape_text(b));
+      refuse_shape("rotary", "d_out", "must have the shape of x, " + shape_text(a), shape_text(b));
   }
   if (x.q.data && x.k.data && (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
     refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);

@@ -131,17 +131,18 @@ void check_ggml(const Spectrum& s) {
       used += s.frequency[static_cast<std::size_t>(a * pairs + i)] != 0;
     if (used > 1) refuse("ggml", "ggml rotates a pair by one position stream only, pair", i);
   }
-  if (g.n_dims < 1) refuse("ggml", "n_dims must be positive", g.n_dims);
-  if (!(g.base > 0) || !std::isfinite(g.base)) refuse("ggml", "base must be positive", g.base);
+  if (g.n_dims < 1) refuse_field("ggml", "n_dims", "must be positive", g.n_dims);
+  if (!(g.base > 0) || !std::isfinite(g.base))
+    refuse_field("ggml", "base", "must be positive", g.base);
   if (!(g.freq_scale > 0) || !std::isfinite(g.freq_scale))
-    refuse("ggml", "freq_scale must be positive", g.freq_scale);
+    refuse_field("ggml", "freq_scale", "must be positive", g.freq_scale);
   if (!g.factors.empty() && static_cast<Index>(g.factors.size()) != pairs)
-    refuse("ggml", "factors must be one a pair", static_cast<Index>(g.factors.size()));
+    refuse_field("ggml", "factors", "must be one a pair", static_cast<Index>(g.factors.size()));
   if (!std::is_sorted(g.restart.begin(), g.restart.end()) ||
       std::adjacent_find(g.restart.begin(), g.restart.end()) != g.restart.end())
-    refuse("ggml", "restart must rise");
+    refuse_field("ggml", "restart", "must rise");
   if (g.ext_factor != 0 && g.original_context < 1)
-    refuse("ggml", "ext_factor needs original_context", g.original_context);
+    refuse_field("ggml", "ext_factor", "needs original_context", g.original_context);
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ void check_gradient(const ConstTensorView& v, std::string_view what,
                     std::initializer_list<Index> shape) {
   if (v.empty()) return;
   if (v.device != Device::cpu)
-    refuse("rotary", std::string(what) + " gradient must be in the CPU's memory");
+    refuse_field("rotary", std::string(what) + " gradient", "must be in the CPU's memory");
   if (v.dtype != DType::f64)
-    refuse("rotary", std::string(what) + " gradient must be f64", dtype_name(v.dtype));
+    refuse_field("rotary", std::string(what) + " gradient", "must be f64", dtype_name(v.dtype));
   bool fits = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t i = 0;
   std::string text;
@@ -53,7 +53,7 @@ void check_gradient(const ConstTensorView& v, std::string_view what,
     text += (text.empty() ? "[" : ", ") + std::to_string(n);
   }
   if (!fits)
-    detail::refuse_shape("rotary", std::string(what) + " gradient must be " + text + "]", v);
+    detail::refuse_shape("rotary", std::string(what) + " gradient", "must be " + text + "]", v);
 }
 
 double& at(const TensorView& v, Index i, Index j, Index k) noexcept {
@@ -187,7 +187,7 @@ void RotaryPlan::phase_gradients(const ConstQK& x, const ConstQK& g, const Posit
     refuse("rotary", "gradients of the phase are those of precision exact",
            enum_text(s.spec.precision));
   if (want.block < 0 || want.block >= static_cast<Index>(s.tables.size()))
-    refuse("rotary", "block must be one of the plan's", want.block);
+    refuse_field("rotary", "block", "must be one of the plan's", want.block);
   const RotaryTables& t = s.tables[static_cast<std::size_t>(want.block)];
   check_call(s, x, g);
   std::optional<Positions> one_row;
@@ -198,9 +198,9 @@ void RotaryPlan::phase_gradients(const ConstQK& x, const ConstQK& g, const Posit
   check_gradient(want.gain, "gain", {1});
   check_gradient(want.position, "position", {t.axes, h.batch, h.tokens});
   if (workspace.size() < phase_gradients_workspace(x))
-    refuse("rotary",
-           "workspace must have " + std::to_string(phase_gradients_workspace(x)) + " bytes",
-           static_cast<Index>(workspace.size()));
+    refuse_field("rotary", "workspace",
+                 "must have " + std::to_string(phase_gradients_workspace(x)) + " bytes",
+                 static_cast<Index>(workspace.size()));
   if (h.data == nullptr || h.batch * h.tokens == 0) return;
   const std::initializer_list<detail::Operand> written = {
       {"the frequency gradient", detail::memory_of(want.frequency)},

@@ -9,13 +9,15 @@
 namespace posenc::inline v0 {
 
 Spectrum MixedAxes::spectrum() const {
-  if (heads <= 0 || heads > 65536) refuse("mixed_axes", "heads must be from 1 to 65536", heads);
-  if (axes <= 0 || axes > 256) refuse("mixed_axes", "axes must be from 1 to 256", axes);
+  if (heads <= 0 || heads > 65536)
+    refuse_field("mixed_axes", "heads", "must be from 1 to 65536", heads);
+  if (axes <= 0 || axes > 256) refuse_field("mixed_axes", "axes", "must be from 1 to 256", axes);
   if (frequencies.empty() || static_cast<Index>(frequencies.size()) % (heads * axes) != 0)
-    refuse("mixed_axes", "frequencies must be [heads, axes, pairs]: a multiple of heads * axes",
-           static_cast<Index>(frequencies.size()));
+    refuse_field("mixed_axes", "frequencies",
+                 "must be [heads, axes, pairs]: a multiple of heads * axes",
+                 static_cast<Index>(frequencies.size()));
   for (const double f : frequencies)
-    if (!std::isfinite(f)) refuse("mixed_axes", "frequencies must be finite", f);
+    if (!std::isfinite(f)) refuse_field("mixed_axes", "frequencies", "must be finite", f);
   Spectrum s;
   s.frequency = frequencies;
   s.heads = heads;

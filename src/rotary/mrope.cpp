@@ -12,7 +12,8 @@ namespace {
 
 std::vector<Index> greedy_axes(std::vector<Index> count) {
   const bool t_last = count.size() == 3;
-  if (t_last && count[0] == 0) refuse("mrope", "openpangu needs a section of t above 0", count[0]);
+  if (t_last && count[0] == 0)
+    refuse_field("mrope", "openpangu", "needs a section of t above 0", count[0]);
   if (t_last) --count[0];
   std::vector<Index> placed(count.size(), 0), axis;
   Index total = 0, last = -1;
@@ -97,29 +98,30 @@ Mrope xd_rope(Index head_dim, std::vector<Index> sections, double base) {
 std::vector<Index> mrope_axes(MropeLayout layout, const std::vector<Index>& sections, Index pairs) {
   Index sum = 0;
   for (const Index n : sections) {
-    if (n < 0) refuse("mrope", "sections must not be negative", n);
-    if (n > 65536) refuse("mrope", "sections must be at most 65536", n);
+    if (n < 0) refuse_field("mrope", "sections", "must not be negative", n);
+    if (n > 65536) refuse_field("mrope", "sections", "must be at most 65536", n);
     sum += n;
   }
   const bool ggml = layout == MropeLayout::ggml_mrope || layout == MropeLayout::ggml_imrope;
   const auto size = static_cast<Index>(sections.size());
-  if (layout == MropeLayout::unset) refuse("mrope", "layout must be given", "unset");
-  if (sum == 0) refuse("mrope", "sections must not be empty or all 0", size);
+  if (layout == MropeLayout::unset) refuse_field("mrope", "layout", "must be given", "unset");
+  if (sum == 0) refuse_field("mrope", "sections", "must not be empty or all 0", size);
   if (!ggml && sum != pairs)
-    refuse("mrope", "sections must sum to " + std::to_string(pairs) + ", the number of pairs", sum);
+    refuse_field("mrope", "sections",
+                 "must sum to " + std::to_string(pairs) + ", the number of pairs", sum);
   if (layout == MropeLayout::openpangu) {
-    if (size != 2 && size != 3) refuse("mrope", "openpangu needs 2 or 3 sections", size);
+    if (size != 2 && size != 3) refuse_field("mrope", "openpangu", "needs 2 or 3 sections", size);
     return greedy_axes(sections);
   }
   if (ggml && size > 4) refuse("mrope", "ggml has at most 4 sections", size);
   if (!ggml && layout != MropeLayout::chunked && size != 3)
-    refuse("mrope", std::string(enum_text(layout)) + " needs 3 sections", size);
+    refuse_field("mrope", enum_text(layout), "needs 3 sections", size);
 
   std::vector<Index> axis(static_cast<std::size_t>(pairs), 0);
   const bool ernie = layout == MropeLayout::ernie;
   const Index h = !ernie && size > 1 ? sections[1] : sections[0];
   const Index w = ernie ? sections[1] : size > 2 ? sections[2] : 0;
-  if (ernie && h != w) refuse("mrope", "ernie needs equal sections of h and w", w);
+  if (ernie && h != w) refuse_field("mrope", "ernie", "needs equal sections of h and w", w);
   for (Index i = 0; i < pairs; ++i) {
     Index& a = axis[static_cast<std::size_t>(i)];
     if (ggml)

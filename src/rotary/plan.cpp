@@ -87,7 +87,8 @@ void check_precision(const State& s) {
 }  // namespace
 
 RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options) {
-  if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
+  if (!is_float(dtype))
+    refuse_field("rotary", "dtype", "must be f64, f32, f16 or bf16", dtype_name(dtype));
   check_rotary(spec);
   auto s = std::make_shared<State>();
   s->spec = spec;
@@ -103,7 +104,8 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options)
   s->axes = spec.axes();
   for (const RotaryBlock& b : s->spec.blocks) {
     if (s->heads > 1 && b.spectrum.heads > 1 && b.spectrum.heads != s->heads)
-      refuse("rotary", "blocks must agree on the heads of their spectra", b.spectrum.heads);
+      refuse_field("rotary", "blocks", "must agree on the heads of their spectra",
+                   b.spectrum.heads);
     s->heads = std::max(s->heads, b.spectrum.heads);
     s->decays = s->decays || !b.log2_decay.empty();
     s->tables.push_back(table_of(b, spec.head_dim));

@@ -31,33 +31,32 @@ void check_tensor(DType type, const ConstHeads& h, const ConstHeads& shape, Inde
                   std::string_view what) {
   const std::string who(what);
   if (h.dtype != type)
-    refuse("pope", who + " must be of the plan's dtype " + std::string(dtype_name(type)),
-           dtype_name(h.dtype));
-  if (h.dim != dim) refuse("pope", who + " must have heads of " + std::to_string(dim), h.dim);
+    refuse_field("pope", who, "must be of the plan's dtype " + std::string(dtype_name(type)),
+                 dtype_name(h.dtype));
+  if (h.dim != dim) refuse_field("pope", who, "must have heads of " + std::to_string(dim), h.dim);
   if (h.batch < 0 || h.tokens < 0 || h.heads < 0)
-    detail::refuse_shape("pope", who + " must not have negative sizes", detail::shape_text(h));
+    detail::refuse_shape("pope", who, "must not have negative sizes", detail::shape_text(h));
   if (h.batch != shape.batch || h.tokens != shape.tokens || h.heads != shape.heads)
     detail::refuse_shape(
-        "pope", who + " must have the batch, tokens and heads of in, " + detail::shape_text(shape),
+        "pope", who, "must have the batch, tokens and heads of in, " + detail::shape_text(shape),
         detail::shape_text(h));
   if (h.data == nullptr && h.batch * h.tokens * h.heads > 0)
-    refuse("pope", who + " must have memory");
+    refuse_field("pope", who, "must have memory");
 }
 
 // Returns the positions to read.
 Positions check_positions(const detail::PopePlanState& s, const ConstHeads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("pope", "positions must be i64, i32 or f64", dtype_name(p.type));
-  if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
+    refuse_field("pope", "positions", "must be i64, i32 or f64", dtype_name(p.type));
+  if (p.axes != 1) refuse_field("pope", "positions", "must have one axis", Index{p.axes});
   if (p.count != h.tokens)
-    refuse("pope", "positions must be one for each of the " + std::to_string(h.tokens) + " tokens",
-           p.count);
+    refuse_field("pope", "positions",
+                 "must be one for each of the " + std::to_string(h.tokens) + " tokens", p.count);
   if (p.batch != h.batch && p.batch != 1)
-    refuse(
-        "pope",
-        "positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
-        p.batch);
-  if (p.data == nullptr && p.count > 0) refuse("pope", "positions must have memory");
+    refuse_field("pope", "positions",
+                 "must have one row, or one for each of the batch of " + std::to_string(h.batch),
+                 p.batch);
+  if (p.data == nullptr && p.count > 0) refuse_field("pope", "positions", "must have memory");
   const Positions read = detail::shared_row(p);
   if (p.type == DType::f64)
     for (Index b = 0; b < p.batch; ++b)
@@ -65,7 +64,7 @@ Positions check_positions(const detail::PopePlanState& s, const ConstHeads& h, c
         const double x =
             static_cast<const double*>(p.data)[b * p.batch_stride + t * p.token_stride];
         if (!(std::fabs(x) <= 0x1p62))
-          refuse("pope", "positions must be finite and at most 2^62", x);
+          refuse_field("pope", "positions", "must be finite and at most 2^62", x);
       }
   detail::check_length("pope", read, s.lengths);
   return read;
@@ -75,13 +74,13 @@ void check_bias(const ConstTensorView& v, const ConstHeads& h, Index channels, b
   if (v.empty()) return;
   if (v.rank != 2 || v.shape[0] != h.heads || v.shape[1] != channels)
     detail::refuse_shape(
-        "pope", "bias must be [" + std::to_string(h.heads) + ", " + std::to_string(channels) + "]",
-        v);
-  if (v.device != Device::cpu) refuse("pope", "bias must be in the CPU's memory");
+        "pope", "bias",
+        "must be [" + std::to_string(h.heads) + ", " + std::to_string(channels) + "]", v);
+  if (v.device != Device::cpu) refuse_field("pope", "bias", "must be in the CPU's memory");
   const bool fits = v.dtype == DType::f64 || (!gradient && v.dtype == DType::f32);
   if (!fits)
-    refuse("pope", gradient ? "gradient of the bias must be f64" : "bias must be f32 or f64",
-           dtype_name(v.dtype));
+    refuse_field("pope", gradient ? "gradient of the bias" : "bias",
+                 gradient ? "must be f64" : "must be f32 or f64", dtype_name(v.dtype));
 }
 
 }  // namespace
@@ -94,15 +93,16 @@ PopePlan::PopePlan(const Pope& definition, DType type, PlanOptions options)
     : PopePlan(
           [&] {
             if (definition.head_dim < 1 || definition.head_dim > 32768)
-              refuse("pope", "head_dim must be 1 to 32768", definition.head_dim);
+              refuse_field("pope", "head_dim", "must be 1 to 32768", definition.head_dim);
             if (!(definition.base > 0) || !std::isfinite(definition.base))
-              refuse("pope", "base must be finite and positive", definition.base);
+              refuse_field("pope", "base", "must be finite and positive", definition.base);
             return definition.spectrum();
           }(),
           type, options) {}
 
 PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
-  if (!is_float(type)) refuse("pope", "dtype must be f64, f32, f16 or bf16", dtype_name(type));
+  if (!is_float(type))
+    refuse_field("pope", "dtype", "must be f64, f32, f16 or bf16", dtype_name(type));
   check_spectrum(spectrum);
   if (spectrum.heads != 1) refuse("pope", "the spectrum must be one for all heads", spectrum.heads);
   if (spectrum.axes != 1) refuse("pope", "the spectrum must have one axis", spectrum.axes);

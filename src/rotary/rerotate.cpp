@@ -202,24 +202,24 @@ void check_side(const CacheSide& side, const ConstHeads& keys, const char* which
   const std::string name(which);
   detail::check_positions(p, "rerotate");
   if (p.axes != side.spec.axes())
-    refuse("rerotate", name + " positions must have " + detail::axes_text(side.spec.axes()),
-           Index{p.axes});
+    refuse_field("rerotate", name + " positions",
+                 "must have " + detail::axes_text(side.spec.axes()), Index{p.axes});
   if (p.count != keys.tokens)
-    refuse("rerotate", name + " positions must be " + std::to_string(keys.tokens), p.count);
+    refuse_field("rerotate", name + " positions", "must be " + std::to_string(keys.tokens),
+                 p.count);
   if (p.batch != keys.batch && p.batch != 1)
-    refuse("rerotate",
-           name + " positions must have one row, or one for each of the batch of " +
-               std::to_string(keys.batch),
-           p.batch);
+    refuse_field("rerotate", name + " positions",
+                 "must have one row, or one for each of the batch of " + std::to_string(keys.batch),
+                 p.batch);
   const Index most = side.spec.valid_to();
   if (most == kUnbounded) return;
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t)
       if (const double x = detail::real_position(p, 0, b, t); x >= static_cast<double>(most))
-        refuse("rerotate",
-               name + " positions must be below " + std::to_string(most) +
-                   ", the length up to which these frequencies hold",
-               x);
+        refuse_field("rerotate", name + " positions",
+                     "must be below " + std::to_string(most) +
+                         ", the length up to which these frequencies hold",
+                     x);
 }
 
 struct RerotateCall {

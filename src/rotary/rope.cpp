@@ -9,7 +9,7 @@ namespace posenc::inline v0 {
 
 Spectrum Rope::spectrum() const {
   if (head_dim <= 0 || head_dim % 2 != 0)
-    refuse("rope", "head_dim must be positive and even", head_dim);
+    refuse_field("rope", "head_dim", "must be positive and even", head_dim);
   if (width() <= 0 || width() % 2 != 0)
     refuse("rope", "the rotated channels must be positive and even", width());
   return geometric_spectrum(base, width());

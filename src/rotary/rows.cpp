@@ -31,12 +31,12 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
                 std::string_view who) {
   check_positions(p, who);
   if (p.axes != spec.axes())
-    refuse(who, "positions must have " + detail::axes_text(spec.axes()), Index{p.axes});
+    refuse_field(who, "positions", "must have " + detail::axes_text(spec.axes()), Index{p.axes});
   const Index rows = p.batch * p.count;
   if (out.rank != 2 || out.shape[0] != rows || out.shape[1] != columns)
-    detail::refuse_shape(who, "rows must be " + detail::sizes_text({rows, columns}), out);
+    detail::refuse_shape(who, "rows", "must be " + detail::sizes_text({rows, columns}), out);
   if (!is_float(out.dtype))
-    refuse(who, "rows must be f64, f32, f16 or bf16", dtype_name(out.dtype));
+    refuse_field(who, "rows", "must be f64, f32, f16 or bf16", dtype_name(out.dtype));
   if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
   check_no_self_overlap(who, {"rows", memory_of(out)});
   check_positions_apart(who, p, {{"rows", memory_of(out)}});
@@ -81,7 +81,8 @@ void RotaryPlan::rows(const Positions& positions, const TensorView& out,
   const detail::RotaryPlanState& s = *state_;
   const DType want = s.dtype == DType::f64 ? DType::f64 : DType::f32;
   if (out.dtype != want)
-    refuse("rotary", "rows must be " + std::string(dtype_name(want)), dtype_name(out.dtype));
+    refuse_field("rotary", "rows", "must be " + std::string(dtype_name(want)),
+                 dtype_name(out.dtype));
   if (!s.lengths.unbounded()) {
     detail::check_positions(positions, "rotary");  // before they are read
     detail::check_length("rotary", positions, s.lengths);

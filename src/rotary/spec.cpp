@@ -20,9 +20,9 @@ void check_block(const RotarySpec& spec, const RotaryBlock& b) {
   detail::check_known("rotary", "pairing", b.pairing);
   detail::check_known("rotary", "output_order", b.output_order);
   if (b.pairing == Pairing::unset)
-    refuse("rotary", "pairing must be half_split or interleaved", enum_text(b.pairing));
+    refuse_field("rotary", "pairing", "must be half_split or interleaved", enum_text(b.pairing));
   if (b.direction != 1 && b.direction != -1)
-    refuse("rotary", "direction must be 1 or -1", Index{b.direction});
+    refuse_field("rotary", "direction", "must be 1 or -1", Index{b.direction});
   if (b.pairs() == 0) refuse("rotary", "a block must have pairs", b.pairs());
   if (b.offset < 0 || b.pairs() > spec.head_dim || b.offset > spec.head_dim - b.width())
     detail::refuse_shape(
@@ -30,21 +30,23 @@ void check_block(const RotarySpec& spec, const RotaryBlock& b) {
         "a block must lie inside the " + std::to_string(spec.head_dim) + " channels of a head",
         std::to_string(b.width()) + " from channel " + std::to_string(b.offset) + " on");
   if (b.output_order == OutputOrder::even_then_odd && b.pairing != Pairing::interleaved)
-    refuse("rotary", "output_order even_then_odd needs interleaved pairs", enum_text(b.pairing));
+    refuse_field("rotary", "output_order", "even_then_odd needs interleaved pairs",
+                 enum_text(b.pairing));
   if (b.spectrum.axes > detail::kMaxAxes)
-    refuse("rotary", "axes must be at most " + std::to_string(detail::kMaxAxes), b.spectrum.axes);
+    refuse_field("rotary", "axes", "must be at most " + std::to_string(detail::kMaxAxes),
+                 b.spectrum.axes);
   if (b.spectrum.gain == 0)
-    refuse("rotary", "gain must not be 0: it cannot be undone", b.spectrum.gain);
+    refuse_field("rotary", "gain", "must not be 0: it cannot be undone", b.spectrum.gain);
   if (b.log2_decay.empty()) return;
   if (static_cast<Index>(b.log2_decay.size()) != b.pairs())
-    refuse("rotary", "log2_decay must have one value a pair",
-           static_cast<Index>(b.log2_decay.size()));
+    refuse_field("rotary", "log2_decay", "must have one value a pair",
+                 static_cast<Index>(b.log2_decay.size()));
   for (const double x : b.log2_decay)
-    if (!std::isfinite(x)) refuse("rotary", "log2_decay must be finite", x);
+    if (!std::isfinite(x)) refuse_field("rotary", "log2_decay", "must be finite", x);
   if (!std::isfinite(b.decay_center))
-    refuse("rotary", "decay_center must be finite", b.decay_center);
+    refuse_field("rotary", "decay_center", "must be finite", b.decay_center);
   if (!std::isfinite(b.decay_scale) || b.decay_scale == 0)
-    refuse("rotary", "decay_scale must be finite and not 0", b.decay_scale);
+    refuse_field("rotary", "decay_scale", "must be finite and not 0", b.decay_scale);
   if (b.spectrum.axes != 1)
     refuse("rotary", "decay (xPos) goes by one axis of positions", b.spectrum.axes);
 }
@@ -64,8 +66,8 @@ void check_overlap(const RotarySpec& spec) {
     for (std::size_t j = 0; j < i; ++j) {
       const RotaryBlock &a = spec.blocks[i], &b = spec.blocks[j];
       if (a.offset < b.offset + b.width() && b.offset < a.offset + a.width())
-        refuse("rotary", "blocks must not overlap, two do at channel",
-               std::max(a.offset, b.offset));
+        refuse_field("rotary", "blocks", "must not overlap, two do at channel",
+                     std::max(a.offset, b.offset));
     }
 }
 
@@ -106,10 +108,10 @@ struct Hash {
 
 void check_rotary(const RotarySpec& spec) {
   if (spec.head_dim < 1 || spec.head_dim > 65536 || spec.head_dim % 2 != 0)
-    refuse("rotary", "head_dim must be positive, even and at most 65536", spec.head_dim);
+    refuse_field("rotary", "head_dim", "must be positive, even and at most 65536", spec.head_dim);
   if (static_cast<Index>(spec.blocks.size()) > spec.head_dim)
-    refuse("rotary", "blocks must not overlap, number of them",
-           static_cast<Index>(spec.blocks.size()));
+    refuse_field("rotary", "blocks", "must not overlap, number of them",
+                 static_cast<Index>(spec.blocks.size()));
   for (const RotaryBlock& b : spec.blocks) check_block(spec, b);
   check_overlap(spec);
   check_precision(spec);
@@ -120,7 +122,7 @@ double RotarySpec::logit_factor() const {
   const double f = blocks.front().spectrum.logit_factor;
   for (const RotaryBlock& b : blocks)
     if (b.spectrum.logit_factor != f)
-      refuse("rotary", "blocks must agree on the logit factor", b.spectrum.logit_factor);
+      refuse_field("rotary", "blocks", "must agree on the logit factor", b.spectrum.logit_factor);
   return f;
 }
 

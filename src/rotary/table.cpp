@@ -77,7 +77,7 @@ RotaryTableSet::RotaryTableSet(std::span<const RotarySpec> layers, Index positio
 }
 const RotaryTable& RotaryTableSet::operator[](Index layer) const {
   if (layer < 0 || layer >= layers())
-    refuse("rotary table", "layer must be one of " + std::to_string(layers()), layer);
+    refuse_field("rotary table", "layer", "must be one of " + std::to_string(layers()), layer);
   return tables_[of_layer_[static_cast<std::size_t>(layer)]];
 }
 std::size_t RotaryTableSet::bytes() const noexcept {
@@ -132,7 +132,7 @@ void apply_table(const RotaryPlan& plan, const QK& in, const QK& out, const Rota
   if (s.dtype == DType::f64) refuse("rotary table", "f64 tensors need the plan's own phase");
   const Index tokens = detail::check_tensors(s, in, out);
   if (positions.type != DType::i64 && positions.type != DType::i32)
-    refuse("rotary table", "positions must be i64 or i32", dtype_name(positions.type));
+    refuse_field("rotary table", "positions", "must be i64 or i32", dtype_name(positions.type));
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
@@ -143,7 +143,7 @@ void apply_table(const RotaryPlan& plan, const QK& in, const QK& out, const Rota
   } else {
     widen_range<std::int32_t>(positions, &least, &most);
   }
-  if (least < 0) refuse("rotary table", "position must not be negative", least);
+  if (least < 0) refuse_field("rotary table", "position", "must not be negative", least);
   TableStore& store = *detail::StateAccess::of(table).store;
   const bool lengths = s.refuses_lengths && mode != RotateMode::shift;
   for (Index end = kUnbounded;;) {
@@ -165,12 +165,12 @@ void apply_table(const RotaryPlan& plan, const QK& in, const QK& out, const Rota
         return;
       }
       if (store.beyond() == BeyondTable::refuse)
-        refuse("rotary table",
-               "position must lie in the table of " + std::to_string(size) +
-                   " positions where beyond is " + std::string(enum_text(store.beyond())),
-               most);
+        refuse_field("rotary table", "position",
+                     "must lie in the table of " + std::to_string(size) +
+                         " positions where beyond is " + std::string(enum_text(store.beyond())),
+                     most);
       if (most >= kMaxGrown)
-        refuse("rotary table", "position must be below 2^24 for a table that grows", most);
+        refuse_field("rotary table", "position", "must be below 2^24 for a table that grows", most);
     }
     // By half more at least, so that a decoding loop does not grow at every step.
     const Index more = std::min({store.size() + store.size() / 2, kMaxGrown, end});

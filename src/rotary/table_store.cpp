@@ -53,12 +53,12 @@ Reservation reserve(Index rows, Index capacity, Index* got, Index columns, DType
 }
 
 void check_positions(Index positions, const RotarySpec& spec) {
-  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
+  if (positions < 0) refuse_field("rotary table", "positions", "must not be negative", positions);
   if (positions > spec.valid_to())
-    refuse("rotary table",
-           "positions must be at most " + std::to_string(spec.valid_to()) +
-               ", the length up to which the frequencies hold",
-           positions);
+    refuse_field("rotary table", "positions",
+                 "must be at most " + std::to_string(spec.valid_to()) +
+                     ", the length up to which the frequencies hold",
+                 positions);
 }
 
 void check_alike(const RotarySpec& from, const RotarySpec& to) {
@@ -235,7 +235,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
     : beyond_(beyond) {
   check_positions(positions, spec);
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
-    refuse("rotary table", "dtype must be f32, f16 or bf16", dtype_name(dtype));
+    refuse_field("rotary table", "dtype", "must be f32, f16 or bf16", dtype_name(dtype));
   check_known("rotary table", "layout", layout);
   check_known("rotary table", "beyond", beyond);
   TableVersion& first = unused();

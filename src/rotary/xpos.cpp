@@ -25,7 +25,8 @@ Rope Xpos::rope() const {
 }
 
 RotarySpec Xpos::place(const Spectrum& scaled) const {
-  if (!center) refuse("xpos", "center must be given: it must never change under a key cache");
+  if (!center)
+    refuse_field("xpos", "center", "must be given: it must never change under a key cache");
   need("center", std::isfinite(*center), *center);
   need("scale_base", scale_base > 0 && std::isfinite(scale_base), scale_base);
   need("gamma", gamma > 0 && std::isfinite(gamma), gamma);
@@ -42,10 +43,8 @@ RotarySpec Xpos::place(const Spectrum& scaled) const {
 
 void Xpos::need(std::string_view field, bool fine, double got) {
   if (!fine)
-    refuse("xpos",
-           std::string(field) +
-               (field == "center" ? " must be finite" : " must be finite and positive"),
-           got);
+    refuse_field("xpos", field,
+                 field == "center" ? "must be finite" : "must be finite and positive", got);
 }
 
 }  // namespace posenc::v0

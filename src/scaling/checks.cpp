@@ -16,27 +16,27 @@ namespace detail {
 
 void need_positive(std::string_view who, std::string_view field, double value) {
   if (!(value > 0) || !std::isfinite(value))
-    refuse(who, std::string(field) + " must be finite and positive", value);
+    refuse_field(who, field, "must be finite and positive", value);
 }
 
 void need_positive(std::string_view who, std::string_view field, Index value) {
-  if (value <= 0) refuse(who, std::string(field) + " must be positive", value);
+  if (value <= 0) refuse_field(who, field, "must be positive", value);
 }
 
 void need_finite(std::string_view who, std::string_view field, double value) {
-  if (!std::isfinite(value)) refuse(who, std::string(field) + " must be finite", value);
+  if (!std::isfinite(value)) refuse_field(who, field, "must be finite", value);
 }
 
 void need_not_negative(std::string_view who, std::string_view field, double value) {
   if (!(value >= 0) || !std::isfinite(value))
-    refuse(who, std::string(field) + " must be finite and not negative", value);
+    refuse_field(who, field, "must be finite and not negative", value);
 }
 
 void need_length(std::string_view who, std::string_view field, const std::vector<double>& list,
                  Index pairs) {
   if (static_cast<Index>(list.size()) != pairs)
-    refuse(who, std::string(field) + " must have " + std::to_string(pairs) + " numbers, one a pair",
-           static_cast<Index>(list.size()));
+    refuse_field(who, field, "must have " + std::to_string(pairs) + " numbers, one a pair",
+                 static_cast<Index>(list.size()));
 }
 
 void need_positive_list(std::string_view who, std::string_view field,

@@ -10,7 +10,7 @@ namespace posenc::inline v0 {
 Spectrum DynamicLongRope::rescale(Spectrum s, Context context) const {
   detail::need_positive("dynamic_longrope", "original_context", original_context);
   detail::need_positive("dynamic_longrope", "factor", factor);
-  if (factor <= 1) refuse("dynamic_longrope", "factor must be above 1", factor);
+  if (factor <= 1) refuse_field("dynamic_longrope", "factor", "must be above 1", factor);
   detail::need_positive_list("dynamic_longrope", "long_factor", long_factor, s.pairs());
   const Index n = detail::ruled_length("dynamic_longrope", length_rule, declared_length, context);
   if (n <= original_context) {

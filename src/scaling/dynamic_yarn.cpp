@@ -19,7 +19,7 @@ struct GrowingFactor {
 GrowingFactor growing_factor(std::string_view who, Index original, Index max_context,
                              bool finetuned, Index n) {
   detail::need_positive(who, "original_context", original);
-  if (max_context < 0) refuse(who, "max_context must not be negative", max_context);
+  if (max_context < 0) refuse_field(who, "max_context", "must not be negative", max_context);
   const Index limit = max_context == 0 ? original : max_context;
   if (n <= limit)
     return {finetuned ? static_cast<double>(limit) / static_cast<double>(original) : 0.0, 0, limit};

@@ -12,7 +12,7 @@ Spectrum Fope::rescale(Spectrum s, Context) const {
   if ((trained_length != 0) == keep.has_value())
     refuse("fope", "needs trained_length or keep, and not both");
   if (keep && (*keep < 0 || *keep > s.pairs()))
-    refuse("fope", "keep must be from 0 to the number of pairs", *keep);
+    refuse_field("fope", "keep", "must be from 0 to the number of pairs", *keep);
   if (!keep) detail::need_positive("fope", "trained_length", trained_length);
   const double floor = keep ? 0 : 2 * std::numbers::pi / static_cast<double>(trained_length);
   std::vector<double> divisors(static_cast<std::size_t>(s.pairs()), 1.0);

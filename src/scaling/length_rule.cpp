@@ -18,12 +18,13 @@ Index known_length(std::string_view who, Context context) {
 
 Index ruled_length(std::string_view who, LengthRule rule, Index declared, Context context) {
   if (rule == LengthRule::unset)
-    refuse(who, "length_rule must be per_call, declared or held", "unset");
+    refuse_field(who, "length_rule", "must be per_call, declared or held", "unset");
   if (rule == LengthRule::declared) {
     need_positive(who, "declared_length", declared);
     return declared;
   }
-  if (declared != 0) refuse(who, "declared_length belongs to length_rule=declared", declared);
+  if (declared != 0)
+    refuse_field(who, "declared_length", "belongs to length_rule=declared", declared);
   return known_length(who, context);
 }
 

@@ -34,7 +34,7 @@ bool LongRope::choose(Context context) const {
     return detail::ruled_length("longrope", rule, declared_length, context) > original_context;
   };
   if (declared_length != 0 && switch_rule != LongRopeSwitch::declared)
-    refuse("longrope", "declared_length belongs to switch_rule=declared", declared_length);
+    refuse_field("longrope", "declared_length", "belongs to switch_rule=declared", declared_length);
   switch (switch_rule) {
     case LongRopeSwitch::per_call:
       return by(LengthRule::per_call);
@@ -49,8 +49,8 @@ bool LongRope::choose(Context context) const {
     case LongRopeSwitch::unset:
       break;
   }
-  refuse("longrope", "switch_rule must be per_call, declared, held, always_short or always_long",
-         "unset");
+  refuse_field("longrope", "switch_rule",
+               "must be per_call, declared, held, always_short or always_long", "unset");
 }
 
 double LongRope::gain(bool uses_long) const {
@@ -72,7 +72,7 @@ double LongRope::gain(bool uses_long) const {
   if (*factor <= 1) return 1;
   if (magnitude == LongRopeMagnitude::yarn) return mscale_amplitude(*factor, 1);
   if (original_context <= 1)
-    refuse("longrope", "original_context must be above 1 for the gain", original_context);
+    refuse_field("longrope", "original_context", "must be above 1 for the gain", original_context);
   return std::sqrt(1 + std::log(*factor) / std::log(static_cast<double>(original_context)));
 }
 

@@ -13,9 +13,9 @@ namespace posenc::inline v0 {
 Spectrum Ntk::rescale(Spectrum s, Context) const {
   detail::need_positive("ntk", "factor", factor);
   if (mixed_b != 0 && formula != NtkFormula::mixed)
-    refuse("ntk", "mixed_b belongs to formula=mixed", mixed_b);
+    refuse_field("ntk", "mixed_b", "belongs to formula=mixed", mixed_b);
   if (original_context != 0 && formula != NtkFormula::theta_scale)
-    refuse("ntk", "original_context belongs to formula=theta_scale", original_context);
+    refuse_field("ntk", "original_context", "belongs to formula=theta_scale", original_context);
   switch (formula) {
     case NtkFormula::alpha:
       return detail::with_alpha(std::move(s), factor, "ntk");
@@ -28,7 +28,7 @@ Spectrum Ntk::rescale(Spectrum s, Context) const {
     case NtkFormula::unset:
       break;
   }
-  refuse("ntk", "formula must be alpha, fixed, mixed or theta_scale", "unset");
+  refuse_field("ntk", "formula", "must be alpha, fixed, mixed or theta_scale", "unset");
 }
 
 Spectrum Ntk::fixed(Spectrum s) const {

@@ -22,7 +22,7 @@ Spectrum NtkByParts::rescale_as(std::string_view who, Spectrum s) const {
   detail::need_not_negative(who, "ntk_factor", ntk_factor);
   detail::need_not_negative(who, "extrapolation", extrapolation);
   if (form == PartsForm::two_ramps) return two_ramps(who, std::move(s));
-  if (ntk_factor != 1) refuse(who, "ntk_factor belongs to form=two_ramps", ntk_factor);
+  if (ntk_factor != 1) refuse_field(who, "ntk_factor", "belongs to form=two_ramps", ntk_factor);
   Yarn yarn;
   yarn.factor = factor;
   yarn.original_context = original_context;

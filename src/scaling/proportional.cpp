@@ -12,7 +12,7 @@ namespace posenc::inline v0 {
 Spectrum Proportional::rescale(Spectrum s, Context) const {
   detail::need_positive("proportional", "factor", factor);
   if (!(fraction >= 0 && fraction <= 1))
-    refuse("proportional", "fraction must be from 0 to 1", fraction);
+    refuse_field("proportional", "fraction", "must be from 0 to 1", fraction);
   const Index turned =
       static_cast<Index>(std::floor(fraction * static_cast<double>(2 * s.pairs()) / 2));
   std::vector<double> divisors(static_cast<std::size_t>(s.pairs()), factor);

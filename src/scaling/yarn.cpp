@@ -42,7 +42,7 @@ double Yarn::gain() const {
 }
 
 double Yarn::logit() const {
-  if (!mscale_all_dim) refuse("yarn", "logit_from_mscale needs mscale_all_dim");
+  if (!mscale_all_dim) refuse_field("yarn", "logit_from_mscale", "needs mscale_all_dim");
   return g(*mscale_all_dim) * g(*mscale_all_dim);
 }
 
@@ -63,11 +63,11 @@ void Yarn::check(std::string_view who) const {
   if (attention_factor) need_positive(who, "attention_factor", *attention_factor);
   if (mscale) need_not_negative(who, "mscale", *mscale);
   if (mscale_all_dim) need_not_negative(who, "mscale_all_dim", *mscale_all_dim);
-  if (range_context < 0) refuse(who, "range_context must not be negative", range_context);
+  if (range_context < 0) refuse_field(who, "range_context", "must not be negative", range_context);
   if (!apply_scale && attention_factor)
-    refuse(who, "attention_factor contradicts apply_scale=false", *attention_factor);
+    refuse_field(who, "attention_factor", "contradicts apply_scale=false", *attention_factor);
   if (ramp == Ramp::rotations && range_context != 0)
-    refuse(who, "range_context belongs to ramp=index", range_context);
+    refuse_field(who, "range_context", "belongs to ramp=index", range_context);
 }
 
 // What of it ggml cannot be told: it rounds the range always, mixes arithmetically, makes a

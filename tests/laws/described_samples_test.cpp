@@ -20,7 +20,8 @@ struct Unlisted {
   bool again = false;
 
   Spectrum rescale(Spectrum s, Context) const {
-    if (half == Half::none || factor <= 0) refuse("unlisted", "half must be lower or upper");
+    if (half == Half::none || factor <= 0)
+      refuse_field("unlisted", "half", "must be lower or upper");
     for (double& f : s.frequency) f *= factor;
     return s;
   }
@@ -68,7 +69,7 @@ struct Fitting {
   Index a = 0, b = 0;
 
   Spectrum rescale(Spectrum s, Context) const {
-    if (a == b) refuse("fitting", "b must not be a", b);
+    if (a == b) refuse_field("fitting", "b", "must not be a", b);
     return s;
   }
   bool operator==(const Fitting&) const = default;

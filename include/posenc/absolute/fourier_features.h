@@ -79,7 +79,7 @@ struct FourierFeatures {
  private:
   double frequency(Index a, Index k) const;
   Spectrum spectrum(const std::vector<double>& weight, Index block) const;
-  void check_list(const std::vector<double>& v, const char* rule) const;
+  void check_list(const char* name, const std::vector<double>& v, const char* rule) const;
   void check_fields() const;
 };
 

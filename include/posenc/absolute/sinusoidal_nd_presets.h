@@ -12,7 +12,7 @@ namespace posenc::inline v0::sinusoidal_nd_presets {
 // cut to `width`. grid(shape).
 inline SinusoidalNd tatp22(Index width, Index axes) {
   if (width < 1 || axes < 1 || axes > 8)
-    refuse("sinusoidal_nd", "tatp22 needs a width and 1 to 8 axes", width);
+    refuse_field("sinusoidal_nd", "tatp22", "needs a width and 1 to 8 axes", width);
   SinusoidalNd s;
   s.exponent_width = (width + 2 * axes - 1) / (2 * axes) * 2;
   s.odd = OddWidth::truncate;
@@ -28,7 +28,8 @@ inline SinusoidalNd tatp22(Index width, Index axes) {
 inline SinusoidalNd tensor2tensor(Index width, Index axes, double min_timescale = 1,
                                   double max_timescale = 10000) {
   const Index n = axes < 1 ? 0 : width / (2 * axes);
-  if (n < 2) refuse("sinusoidal_nd", "tensor2tensor needs two timescales an axis, channels", width);
+  if (n < 2)
+    refuse_field("sinusoidal_nd", "tensor2tensor", "needs two timescales an axis, channels", width);
   SinusoidalNd s;
   s.widths.assign(static_cast<std::size_t>(axes), 2 * n);
   s.layout = SineLayout::halves;

@@ -30,12 +30,12 @@ class POSENC_API FormatError : public std::runtime_error {
 // An argument that breaks a rule: "[who] rule, got value".
 class POSENC_API ArgumentError : public std::invalid_argument {
  public:
-  // value: as the message shows it, empty where it shows none.
+  // rule: the sentence with the name of its field. value: as the message shows it, may be empty.
   ArgumentError(std::string_view who, std::string_view field, std::string_view rule,
                 std::string_view value);
   const std::string& who() const noexcept { return who_; }      // a scheme, or what was called
-  const std::string& field() const noexcept { return field_; }  // empty where the rule names none
-  const std::string& rule() const noexcept { return rule_; }
+  const std::string& field() const noexcept { return field_; }  // empty: the rule has no one field
+  const std::string& rule() const noexcept { return rule_; }    // the sentence, with the field
   const std::string& value() const noexcept { return value_; }
 
  private:
@@ -62,18 +62,30 @@ class POSENC_API Cancelled : public std::runtime_error {
   explicit Cancelled(std::string_view who);
 };
 
-// Throws ArgumentError. Kept out of line so that checks stay small. The field is the word before
-// "must", "needs" or "belongs" that the rule begins with: "head_dim must be even".
+// These throw ArgumentError. They are out of line so that checks stay small. `got` is the value that
+// the message shows; a text is quoted.
+//
+// For a rule about one argument, field or option, called by the name that the caller knows. The
+// message is "[who] field rule, got value": refuse_field("rope", "head_dim", "must be even", 7).
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule);
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule, Index got);
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule, double got);
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule, std::string_view got);
+// For a rule whose sentence does not begin with the field.
+[[noreturn]] POSENC_API void refuse_sentence(std::string_view who, std::string_view field,
+                                             std::string_view sentence);
+[[noreturn]] POSENC_API void refuse_sentence(std::string_view who, std::string_view field,
+                                             std::string_view sentence, std::string_view got);
+// For a rule that belongs to no single field: field() is empty.
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule, Index got);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule, double got);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule,
                                     std::string_view got);
-// The same for a rule that begins with other words than its field.
-[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
-                                          std::string_view rule);
-[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
-                                          std::string_view rule, std::string_view got);
 
 // Shortest decimal text that reads back as the same double ("0.1", "1e+30", "nan", "inf"); whole
 // numbers below 1e9 without an exponent ("500000").

@@ -51,9 +51,9 @@ POSENC_API void add_to(std::vector<double>& to, std::span<const double> v);
 template <class G>
 const G& gradient_of(std::string_view who, std::span<const G> g, std::size_t n) {
   if (n >= g.size())
-    refuse(
-        who,
-        "g must have an entry for each term that lower appended, at least " + std::to_string(n + 1),
+    refuse_field(
+        who, "g",
+        "must have an entry for each term that lower appended, at least " + std::to_string(n + 1),
         static_cast<Index>(g.size()));
   return g[n];
 }

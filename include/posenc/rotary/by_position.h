@@ -20,7 +20,7 @@ struct ByPosition {
 // Throws [by position]: bound negative; and what resolve throws.
 template <RotaryScheme S, class Chain>
 ByPosition start_tokens(const S& scheme, const Chain& chain, Index bound, Context context = {}) {
-  if (bound < 0) refuse("by position", "bound must not be negative", bound);
+  if (bound < 0) refuse_field("by position", "bound", "must not be negative", bound);
   return {bound, resolve(scheme), resolve(scheme, chain, context)};
 }
 

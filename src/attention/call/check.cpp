@@ -16,38 +16,39 @@ namespace {
 
 void check_heads(const ConstHeads& h, const ConstHeads& q, const FieldName& what) {
   if (!is_float(h.dtype) || h.dtype != q.dtype)
-    refuse(kAttention, what + " must have the dtype of q", dtype_name(h.dtype));
+    refuse_field(kAttention, what, "must have the dtype of q", dtype_name(h.dtype));
   check_extent(kAttention, what, h);
   if (h.data == nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0 && h.dim > 0)
-    refuse(kAttention, what + " must not be null when there are elements");
+    refuse_field(kAttention, what, "must not be null when there are elements");
 }
 
-void check_same(Index got, Index want, std::string_view rule) {
-  if (got != want) refuse(kAttention, std::string(rule) + ", " + std::to_string(want), got);
+void check_same(Index got, Index want, std::string_view what, std::string_view rule) {
+  if (got != want)
+    refuse_field(kAttention, what, std::string(rule) + ", " + std::to_string(want), got);
 }
 
 void check_result(const AttentionArgs& a, const AttentionResult& r) {
   check_heads(r.out, a.q, "out");
-  check_same(r.out.batch, a.q.batch, "out must have the batch of q");
-  check_same(r.out.heads, a.q.heads, "out must have the heads of q");
-  check_same(r.out.tokens, a.q.tokens, "out must have the tokens of q");
-  check_same(r.out.dim, a.v.dim, "out must have the head size of v");
+  check_same(r.out.batch, a.q.batch, "out", "must have the batch of q");
+  check_same(r.out.heads, a.q.heads, "out", "must have the heads of q");
+  check_same(r.out.tokens, a.q.tokens, "out", "must have the tokens of q");
+  check_same(r.out.dim, a.v.dim, "out", "must have the head size of v");
   check_log_sum_exp(kAttention, r.log_sum_exp, {a.q.batch, a.q.tokens, a.q.heads, a.v.dim},
                     "log_sum_exp");
 }
 
 void check_numbers(const AttentionArgs& a, const CallSizes& s) {
-  if (!a.scale) refuse(kAttention, "scale must be given: attend has no default");
-  if (!std::isfinite(*a.scale)) refuse(kAttention, "scale must be finite", *a.scale);
+  if (!a.scale) refuse_field(kAttention, "scale", "must be given: attend has no default");
+  if (!std::isfinite(*a.scale)) refuse_field(kAttention, "scale", "must be finite", *a.scale);
   if (!std::isfinite(a.softcap) || a.softcap < 0)
-    refuse(kAttention, "softcap must be finite and not negative", a.softcap);
+    refuse_field(kAttention, "softcap", "must be finite and not negative", a.softcap);
   if (a.softcap_after_terms && a.softcap == 0)
-    refuse(kAttention, "softcap_after_terms needs a softcap", a.softcap);
+    refuse_field(kAttention, "softcap_after_terms", "needs a softcap", a.softcap);
   if (a.dropout != 0)
-    refuse(kAttention, "dropout of probabilities is refused, must be 0", a.dropout);
+    refuse_field(kAttention, "dropout", "of probabilities is refused, must be 0", a.dropout);
   check_known(kAttention, "normalisation", a.normalisation);
   if (!a.sink.empty() && a.normalisation != Normalisation::softmax)
-    refuse(kAttention, "sink needs the normalisation softmax", enum_text(a.normalisation));
+    refuse_field(kAttention, "sink", "needs the normalisation softmax", enum_text(a.normalisation));
   check_real(a.sink, {s.heads}, "sink");
   check_real(a.head_scale, {one_or(s.batch), s.heads}, "head_scale");
   check_real(a.query_factor, {one_or(s.batch), s.queries}, "query_factor");
@@ -66,7 +67,7 @@ void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
   check_real(g.q, {divisor_of(s.heads), s.dim}, {what, "array of q"});
   check_real(g.k, {divisor_of(s.key_heads), s.dim}, {what, "array of k"});
   if (!std::isfinite(g.epsilon) || g.epsilon < 0)
-    refuse(kAttention, what + "epsilon must be finite and not negative", g.epsilon);
+    refuse_field(kAttention, what + "epsilon", "must be finite and not negative", g.epsilon);
   const bool rotates = g.kind == StageKind::rotate;
   if (rotates != (g.rotary != nullptr))
     refuse(kAttention, what + (rotates ? "needs a rotary spec" : "must not have a rotary spec"));
@@ -100,35 +101,35 @@ void check_tensors(const AttentionArgs& a) {
   check_heads(q, q, "q");
   check_heads(k, q, "k");
   check_heads(v, q, "v");
-  if (a.block_table.empty()) check_same(k.batch, q.batch, "k must have the batch of q");
+  if (a.block_table.empty()) check_same(k.batch, q.batch, "k", "must have the batch of q");
   if (q.heads < 1 || q.dim < 1)
-    refuse(kAttention, "q must have heads and channels", std::min(q.heads, q.dim));
-  check_same(k.dim, q.dim, "k must have the head size of q");
+    refuse_field(kAttention, "q", "must have heads and channels", std::min(q.heads, q.dim));
+  check_same(k.dim, q.dim, "k", "must have the head size of q");
   if (k.heads < 1 || q.heads % k.heads != 0)
     refuse(kAttention,
            "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
            k.heads);
-  check_same(v.batch, k.batch, "v must have the batch of k");
-  check_same(v.heads, k.heads, "v must have the heads of k");
-  check_same(v.tokens, k.tokens, "v must have the tokens of k");
+  check_same(v.batch, k.batch, "v", "must have the batch of k");
+  check_same(v.heads, k.heads, "v", "must have the heads of k");
+  check_same(v.tokens, k.tokens, "v", "must have the tokens of k");
   check_integer(a.block_table, {kAny, kAny}, "block_table");
   if (const Index keys = CallSizes(a).keys; keys > kMostSize)
-    refuse_shape(kAttention, "block_table must hold at most 2^40 keys a row", a.block_table);
+    refuse_shape(kAttention, "block_table", "must hold at most 2^40 keys a row", a.block_table);
 }
 
 void check_positions(const Positions& p, Index rows, Index tokens, const FieldName& what) {
   if (p.data == nullptr && p.count == 0) return;
   if (p.count != tokens)
-    refuse(kAttention, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
-           p.count);
+    refuse_field(kAttention, what,
+                 "must be one for each of the " + std::to_string(tokens) + " tokens", p.count);
   check_positions_view(kAttention, what, p);
   if (p.batch == 1 || p.batch == rows) return;
   const std::string batch = rows == 1 ? "1" : "1 or " + std::to_string(rows);
-  refuse(kAttention,
-         what + " must have " + batch + (rows == 1 ? " row" : " rows") +
-             ", one for each batch entry; several axes are [axes, " + batch + ", " +
-             std::to_string(tokens) + "]",
-         p.batch);
+  refuse_field(kAttention, what,
+               std::string("must have ") + batch + (rows == 1 ? " row" : " rows") +
+                   ", one for each batch entry; several axes are [axes, " + batch + ", " +
+                   std::to_string(tokens) + "]",
+               p.batch);
 }
 
 void check_call(const AttentionArgs& a) {
@@ -157,22 +158,22 @@ void check_result_view(std::string_view who, const ConstAttentionResult& r, cons
                        std::string_view shape_rule, const FieldName& what) {
   const ConstHeads& o = r.out;
   check_extent(who, what, o);
-  if (!is_float(o.dtype)) refuse(who, what + " must be of a float type", dtype_name(o.dtype));
+  if (!is_float(o.dtype)) refuse_field(who, what, "must be of a float type", dtype_name(o.dtype));
   if (o.batch != s.batch || o.tokens != s.queries || o.heads != s.heads || o.dim != s.dim ||
       (o.data == nullptr && saturated_product({s.batch, s.queries, s.heads, s.dim}) > 0))
-    refuse_shape(who, FieldName(what, " ") + shape_rule, shape_text(o));
+    refuse_shape(who, what, shape_rule, shape_text(o));
 }
 
 void check_log_sum_exp(std::string_view who, const ConstTensorView& l, const ResultSizes& s,
                        const FieldName& what) {
   if (l.empty()) return;
-  if (l.device != Device::cpu) refuse(who, what + " must be in the CPU's memory");
+  if (l.device != Device::cpu) refuse_field(who, what, "must be in the CPU's memory");
   if (l.dtype != DType::f64 && l.dtype != DType::f32)
-    refuse(who, what + " must be f64 or f32", dtype_name(l.dtype));
+    refuse_field(who, what, "must be f64 or f32", dtype_name(l.dtype));
   if (l.rank != 3 || l.shape[0] != s.batch || l.shape[1] != s.heads || l.shape[2] != s.queries)
-    refuse_shape(
-        who,
-        what + " must be [batch, heads, queries], " + sizes_text({s.batch, s.heads, s.queries}), l);
+    refuse_shape(who, what,
+                 "must be [batch, heads, queries], " + sizes_text({s.batch, s.heads, s.queries}),
+                 l);
   check_extent(who, what, l);
 }
 

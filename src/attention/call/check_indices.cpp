@@ -18,10 +18,10 @@ void check_boundaries(const ConstTensorView& cu, Index tokens, const FieldName& 
   for (Index i = 0; i < cu.shape[0]; ++i) {
     const Index x = element(cu, i);
     if (i == 0 ? x != 0 : x < last)
-      refuse(kAttention, what + " must start at 0 and not decrease", x);
+      refuse_field(kAttention, what, "must start at 0 and not decrease", x);
     last = x;
   }
-  if (last != tokens) refuse(kAttention, what + " must end at the number of tokens", last);
+  if (last != tokens) refuse_field(kAttention, what, "must end at the number of tokens", last);
 }
 
 void check_classes(const ConstTensorView& v, Index classes) {
@@ -55,18 +55,18 @@ void check_attention_indices(const AttentionArgs& a) {
   const Mask& m = a.mask;
   for (Index i = 0; !m.key_length.empty() && i < s.key_rows; ++i)
     if (const Index n = element(m.key_length, i); n < 0 || n > s.keys)
-      refuse(kAttention, "key_length must lie between 0 and the keys, " + std::to_string(s.keys),
-             n);
+      refuse_field(kAttention, "key_length",
+                   "must lie between 0 and the keys, " + std::to_string(s.keys), n);
   constexpr Index most = Index{1} << 61;
   for (Index i = 0; !m.query_offsets.empty() && i < m.query_offsets.shape[0]; ++i)
     if (const Index n = element(m.query_offsets, i); n < -most || n > most)
-      refuse(kAttention, "query_offsets must lie between -2^61 and 2^61", n);
+      refuse_field(kAttention, "query_offsets", "must lie between -2^61 and 2^61", n);
   check_boundaries(m.query_cu_seqlens, s.queries, "query_cu_seqlens");
   check_boundaries(m.key_cu_seqlens, s.keys, "key_cu_seqlens");
   check_pages(a, s);
   for (Index h = 0; !m.head_side.empty() && h < s.heads; ++h)
     if (const Index side = element(m.head_side, h); side > static_cast<Index>(Side::future))
-      refuse(kAttention, "head_side must be 0 (both), 1 (past) or 2 (future)", side);
+      refuse_field(kAttention, "head_side", "must be 0 (both), 1 (past) or 2 (future)", side);
   for (const Term& t : a.terms) {
     const PickedRows* rows = picked_rows(t);
     if (rows == nullptr || rows->pair.row == nullptr) continue;

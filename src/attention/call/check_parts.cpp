@@ -17,16 +17,14 @@ std::string wanted_size(Index want) {
 
 void check_shape(const ConstTensorView& v, WantedShape shape, std::string_view types, bool right,
                  const FieldName& what) {
-  const auto rule = [&] {
-    return what + " must be " + wanted_text(shape) + " of " + std::string(types);
-  };
-  if (v.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  const auto rule = [&] { return "must be " + wanted_text(shape) + " of " + std::string(types); };
+  if (v.device != Device::cpu) refuse_field(kAttention, what, "must be in the CPU's memory");
   check_extent(kAttention, what, v);
-  if (!right) refuse(kAttention, rule(), dtype_name(v.dtype));
+  if (!right) refuse_field(kAttention, what, rule(), dtype_name(v.dtype));
   bool same = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t axis = 0;
   for (const Index want : shape) same = same && fits(v.shape[axis++], want);
-  if (!same) refuse_shape(kAttention, rule(), v);
+  if (!same) refuse_shape(kAttention, what, rule(), v);
 }
 
 }  // namespace
@@ -69,7 +67,8 @@ void check_flags(const ConstTensorView& v, WantedShape shape, const FieldName& w
 }
 
 void check_given(const ConstTensorView& v, WantedShape shape, const FieldName& what) {
-  if (v.empty()) refuse(kAttention, what + " must be given, " + wanted_text(shape));
+  if (v.empty())
+    refuse_field(kAttention, what, std::string("must be given, ") + wanted_text(shape));
   check_real(v, shape, what);
 }
 
@@ -78,7 +77,7 @@ void needs_axis(const AttentionArgs& a, std::int32_t axis, const FieldName& who)
   for (const Positions* p : {&a.query_positions, &a.key_positions}) {
     const Index tokens = p == &a.query_positions ? s.queries : s.keys;
     if (p->data == nullptr && tokens > 0)
-      refuse(kAttention, who + " needs query_positions and key_positions");
+      refuse_field(kAttention, who, "needs query_positions and key_positions");
     if (axis < 0 || axis >= p->axes)
       refuse(kAttention,
              who + " reads axis " + std::to_string(axis) + " (from 0) of " +

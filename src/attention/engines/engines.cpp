@@ -48,10 +48,9 @@ void run_in(Workspace w, const F& run) {
   try {
     run(arena);
   } catch (const WorkspaceEnds&) {
-    refuse(kAttention,
-           "workspace must have the bytes that workspace_bytes gives, " +
-               std::to_string(bytes_of(run)),
-           static_cast<Index>(w.size()));
+    refuse_field(kAttention, "workspace",
+                 "must have the bytes that workspace_bytes gives, " + std::to_string(bytes_of(run)),
+                 static_cast<Index>(w.size()));
   }
 }
 

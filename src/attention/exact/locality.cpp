@@ -18,14 +18,11 @@ constexpr Index kMostDistances = Index{1} << 24;
 
 void check_positions(const Positions& p, const char* what, Index batch, Index tokens) {
   if (p.count != tokens)
-    refuse(
-        kLocality,
-        std::string(what) + " positions must be as many as the tokens, " + std::to_string(tokens),
-        p.count);
+    refuse_field(kLocality, std::string(what) + " positions",
+                 "must be as many as the tokens, " + std::to_string(tokens), p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kLocality,
-           std::string(what) + " positions must have 1 or " + std::to_string(batch) + " rows",
-           p.batch);
+    refuse_field(kLocality, std::string(what) + " positions",
+                 "must have 1 or " + std::to_string(batch) + " rows", p.batch);
 }
 
 // Rows that see a key, at least 1.
@@ -45,14 +42,14 @@ double rows_that_see(const ConstTensorView& p, Index head) {
 
 Locality locality(const ConstTensorView& p, const Positions& query, const Positions& key) {
   if (p.dtype != DType::f64 && p.dtype != DType::f32)
-    refuse(kLocality, "probabilities must be f64 or f32", dtype_name(p.dtype));
+    refuse_field(kLocality, "probabilities", "must be f64 or f32", dtype_name(p.dtype));
   if (p.rank != 4)
-    detail::refuse_shape(kLocality, "probabilities must be [batch, heads, queries, keys]", p);
+    detail::refuse_shape(kLocality, "probabilities", "must be [batch, heads, queries, keys]", p);
   check_positions(query, "query", p.shape[0], p.shape[2]);
   check_positions(key, "key", p.shape[0], p.shape[3]);
   const DistanceRange range = distance_ranges(query, key)[0];
   if (range.max - range.min >= kMostDistances)
-    refuse(kLocality, "distances must be at most 16777216", range.max - range.min + 1);
+    refuse_field(kLocality, "distances", "must be at most 16777216", range.max - range.min + 1);
   const Index n = range.max - range.min + 1;
   Locality out;
   for (Index d = range.min; d <= range.max; ++d) out.distance.push_back(d);

@@ -21,7 +21,7 @@ void check_part(const ConstAttentionResult& r, const ResultSizes& s, bool needs_
                 const FieldName& what) {
   check_result_view(kAttention, r, s, "must have the shape of the whole", what);
   if (needs_lse && r.log_sum_exp.empty() && saturated_product({s.batch, s.heads, s.queries}) > 0)
-    refuse(kAttention, what + " must have log_sum_exp");
+    refuse_field(kAttention, what, "must have log_sum_exp");
   check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
 }
 
@@ -29,7 +29,7 @@ ResultSizes check_merge(std::span<const ConstAttentionResult> parts, const Const
                         Normalisation how) {
   check_known(kAttention, "normalisation", how);
   if (how == Normalisation::stick_breaking_own)
-    refuse(kAttention, "parts must be of softmax or stick_breaking", enum_text(how));
+    refuse_field(kAttention, "parts", "must be of softmax or stick_breaking", enum_text(how));
   check_extent(kAttention, "the whole", whole);
   const ResultSizes s{whole.batch, whole.tokens, whole.heads, whole.dim};
   for (const ConstAttentionResult& p : parts) check_part(p, s, true, "a part");

@@ -45,37 +45,39 @@ PathArray path_array(const ConstHeads& h, detail::CallArena& arena, const Execut
 void check_path_array(const ConstHeads& h, const char* name, const PathArgs& a, Index tokens,
                       Index dim) {
   const std::string who(name);
-  if (!is_float(h.dtype)) refuse(kPath, who + " must be of a float type", dtype_name(h.dtype));
+  if (!is_float(h.dtype)) refuse_field(kPath, who, "must be of a float type", dtype_name(h.dtype));
   detail::check_extent(kPath, who, h);
   if (h.batch != a.q.batch)
-    refuse(kPath, who + " must have the batch of q, " + std::to_string(a.q.batch), h.batch);
+    refuse_field(kPath, who, "must have the batch of q, " + std::to_string(a.q.batch), h.batch);
   if (h.tokens != tokens)
-    refuse(kPath, who + " must have the tokens of k, " + std::to_string(tokens), h.tokens);
+    refuse_field(kPath, who, "must have the tokens of k, " + std::to_string(tokens), h.tokens);
   if (h.heads < 1 || a.q.heads % h.heads != 0)
-    refuse(kPath, who + " must have heads that divide those of q, " + std::to_string(a.q.heads),
-           h.heads);
+    refuse_field(kPath, who, "must have heads that divide those of q, " + std::to_string(a.q.heads),
+                 h.heads);
   if (dim >= 0 && h.dim != dim)
-    refuse(kPath, who + " must have " + std::to_string(dim) + " channels", h.dim);
+    refuse_field(kPath, who, "must have " + std::to_string(dim) + " channels", h.dim);
 }
 
 void check_path(const PathArgs& a) {
   const std::pair<const ConstHeads&, const char*> needed[] = {
       {a.q, "q"}, {a.k, "k"}, {a.v, "v"}, {a.w, "w"}, {a.beta, "beta"}};
   for (const auto& [array, name] : needed)
-    if (array.data == nullptr) refuse(kPath, std::string(name) + " must be given");
-  if (a.q.heads < 1 || a.q.dim < 1) refuse(kPath, "q must have heads and channels", a.q.heads);
+    if (array.data == nullptr) refuse_field(kPath, name, "must be given");
+  if (a.q.heads < 1 || a.q.dim < 1)
+    refuse_field(kPath, "q", "must have heads and channels", a.q.heads);
   check_path_array(a.q, "q", a, a.q.tokens, a.q.dim);
   check_path_array(a.k, "k", a, a.k.tokens, a.q.dim);
   check_path_array(a.v, "v", a, a.k.tokens, -1);
   check_path_array(a.w, "w", a, a.k.tokens, a.q.dim);
   check_path_array(a.beta, "beta", a, a.k.tokens, 1);
-  if (a.beta.heads != a.w.heads) refuse(kPath, "beta must have the heads of w", a.beta.heads);
+  if (a.beta.heads != a.w.heads)
+    refuse_field(kPath, "beta", "must have the heads of w", a.beta.heads);
   if (a.log_gate.data != nullptr) check_path_array(a.log_gate, "log_gate", a, a.k.tokens, 1);
-  if (a.scale && !std::isfinite(*a.scale)) refuse(kPath, "scale must be finite", *a.scale);
+  if (a.scale && !std::isfinite(*a.scale)) refuse_field(kPath, "scale", "must be finite", *a.scale);
   if (a.query_offset < 0 || a.query_offset > a.k.tokens - a.q.tokens)
-    refuse(kPath, "queries must be among the keys, query_offset 0 to keys - queries",
-           a.query_offset);
-  if (a.window_left < 0) refuse(kPath, "window_left must not be negative", a.window_left);
+    refuse_field(kPath, "queries", "must be among the keys, query_offset 0 to keys - queries",
+                 a.query_offset);
+  if (a.window_left < 0) refuse_field(kPath, "window_left", "must not be negative", a.window_left);
   Index bytes = 0;
   for (const ConstHeads* h : {&a.q, &a.k, &a.v, &a.w, &a.beta, &a.log_gate})
     if (h->data != nullptr &&

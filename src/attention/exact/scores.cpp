@@ -16,12 +16,12 @@ namespace {
 
 void check_pairs_view(const CallView& c, const TensorView& v, const std::string& what) {
   if (v.empty()) return;
-  if (v.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  if (v.device != Device::cpu) refuse_field(kAttention, what, "must be in the CPU's memory");
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kAttention, what + " must be f64 or f32", dtype_name(v.dtype));
+    refuse_field(kAttention, what, "must be f64 or f32", dtype_name(v.dtype));
   if (v.rank != 4 || v.shape[0] != c.B || v.shape[1] != c.H || v.shape[2] != c.Tq ||
       v.shape[3] != c.Tk)
-    refuse_shape(kAttention, what + " must be [batch, heads, queries, keys]", v);
+    refuse_shape(kAttention, what, "must be [batch, heads, queries, keys]", v);
 }
 
 // value(j) for visible keys, `hidden` for the others.

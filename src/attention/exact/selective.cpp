@@ -24,8 +24,7 @@ constexpr Index kSelectiveCuts = 4;   // tasks of a block of a backward pass, at
 
 void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   const auto no = [](bool given, const char* what) {
-    if (given)
-      refuse(kSelective, std::string(what) + " must not be given: selective attention has none");
+    if (given) refuse_field(kSelective, what, "must not be given: selective attention has none");
   };
   const Mask& m = a.mask;
   no(!a.terms.empty(), "terms");
@@ -47,10 +46,10 @@ void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   no(m.chunk_origin.rank == 2 && m.chunk_origin.shape[1] != 1,
      "mask.chunk_origin of several heads");
   if (o.head < 0 || o.head >= a.q.heads)
-    refuse(kSelective, "head must be one of the query heads", o.head);
+    refuse_field(kSelective, "head", "must be one of the query heads", o.head);
   constexpr Index most = Index{1} << 62;  // of the offset of the last block too
   if (m.query_offset > most - a.q.tokens)
-    refuse(kSelective, "query_offset must lie below 2^62 - queries", m.query_offset);
+    refuse_field(kSelective, "query_offset", "must lie below 2^62 - queries", m.query_offset);
   check_attention_indices(a);
 }
 

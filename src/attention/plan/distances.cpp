@@ -31,7 +31,7 @@ Extent extent_of(const Positions& p, std::int32_t axis) {
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
       const double x = position_at(p, axis, p.batch == 1 ? 0 : b, t);
-      if (!std::isfinite(x)) refuse("distance", "positions must be finite", x);
+      if (!std::isfinite(x)) refuse_field("distance", "positions", "must be finite", x);
       e.min = std::min(e.min, x);
       e.max = std::max(e.max, x);
     }
@@ -147,8 +147,9 @@ std::vector<DistanceRange> distance_ranges(const Positions& query, const Positio
   check_positions_view("distance", "positions of queries", query);
   check_positions_view("distance", "positions of keys", key);
   if (query.axes != key.axes)
-    refuse("distance", "keys must have the axes of the queries, " + std::to_string(query.axes),
-           static_cast<Index>(key.axes));
+    refuse_field("distance", "keys",
+                 "must have the axes of the queries, " + std::to_string(query.axes),
+                 static_cast<Index>(key.axes));
   std::vector<DistanceRange> ranges(static_cast<std::size_t>(query.axes));
   if (query.count == 0 || key.count == 0 || query.batch == 0 || key.batch == 0) return ranges;
   // Rows of one batch, or one row for all: else every row may meet every other.

@@ -15,8 +15,8 @@ namespace {
 void join_requests(const std::string& who, const CallRequests& own, CallRequests& all) {
   if (own.scale) {
     if (all.scale && *all.scale != *own.scale)
-      refuse(kPlan, "schemes must ask for one scale of q.k; " + who + " asks for another",
-             *own.scale);
+      refuse_field(kPlan, "schemes", "must ask for one scale of q.k; " + who + " asks for another",
+                   *own.scale);
     all.scale = own.scale;
   }
   if (!own.head_scale.empty()) {
@@ -31,7 +31,8 @@ void join_requests(const std::string& who, const CallRequests& own, CallRequests
   }
   if (own.normalisation != Normalisation::softmax) {
     if (all.normalisation != Normalisation::softmax && all.normalisation != own.normalisation)
-      refuse(kPlan, "schemes must ask for one normalisation; another is asked for by", who);
+      refuse_field(kPlan, "schemes", "must ask for one normalisation; another is asked for by",
+                   who);
     all.normalisation = own.normalisation;
   }
   all.prepare.insert(all.prepare.end(), own.prepare.begin(), own.prepare.end());
@@ -46,8 +47,9 @@ void lower_scheme(const PlanScheme& scheme, const ScoreShape& shape, SchemeTerms
     if (e.who() != "shape") throw;  // ScoreShape::range
     const std::string who = scheme.name();
     if (shape.distance.empty())
-      refuse(kPlan, "lower must be given distance_ranges of the positions, by which " + who +
-                        " adds to the score");
+      refuse_field(
+          kPlan, "lower",
+          "must be given distance_ranges of the positions, by which " + who + " adds to the score");
     refuse(kPlan,
            "query_positions and key_positions must have the axes that " + who +
                " reads, as [axes, batch, tokens]",

@@ -23,7 +23,7 @@ const NamedArray* find_array(std::span<const NamedArray> list, const std::string
 
 void refuse_unknown(std::string_view what, const std::string& names, std::string_view got) {
   if (names.empty()) refuse(kPlan, "the schemes have no " + std::string(what), got);
-  refuse(kPlan, std::string(what) + " must be one of" + names, got);
+  refuse_field(kPlan, what, std::string("must be one of") + names, got);
 }
 
 namespace {
@@ -33,9 +33,10 @@ void check_sizes(AttentionSizes& s) {
   if (s.value_dim == 0) s.value_dim = s.head_dim;
   check_score_shape({.heads = s.heads, .head_dim = s.head_dim, .value_dim = s.value_dim}, kPlan);
   if (s.key_heads < 1 || s.heads % s.key_heads != 0)
-    refuse(kPlan, "key_heads must divide the heads, " + std::to_string(s.heads), s.key_heads);
+    refuse_field(kPlan, "key_heads", "must divide the heads, " + std::to_string(s.heads),
+                 s.key_heads);
   if (s.scale && (!std::isfinite(*s.scale) || *s.scale < 0))
-    refuse(kPlan, "scale must be finite and not negative", *s.scale);
+    refuse_field(kPlan, "scale", "must be finite and not negative", *s.scale);
 }
 
 // Names that two schemes have get the number of the scheme in front.

@@ -22,8 +22,8 @@ AttentionArgs zero_call(const LoweredAttention& plan, const Positions& query,
   const AttentionSizes& s = plan.sizes();
   for (const auto& [p, what] : {std::pair{&query, "query"}, std::pair{&key, "key"}})
     if (p->batch != 1)
-      refuse(detail::kPlan,
-             std::string(what) + " positions of a bias must be those of one sequence", p->batch);
+      refuse_field(detail::kPlan, std::string(what) + " positions of a bias",
+                   "must be those of one sequence", p->batch);
   if (plan.reads_content())
     refuse(detail::kPlan,
            "the schemes of a bias must not read q, k or v; scores shows what such a scheme adds");

@@ -36,14 +36,14 @@ bool fits(Index got, Index want, const CallData& c) {
     want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
                                                     : std::to_string(wanted_size(size, call)));
   }
-  refuse_shape(kPlan, name + " must have the shape " + want + "]", shape_text(v));
+  refuse_shape(kPlan, name, std::string("must have the shape ") + want + "]", shape_text(v));
 }
 
 // An input against its shape; a batch axis may be 1.
 void check_input(const Input& input, const std::string& name, const ConstTensorView& v,
                  const CallData& call) {
   if (v.empty() && input.optional) return;
-  if (v.device != Device::cpu) refuse(kPlan, name + " must be in the CPU's memory");
+  if (v.device != Device::cpu) refuse_field(kPlan, name, "must be in the CPU's memory");
   check_extent(kPlan, name, v);
   bool same = v.rank == static_cast<std::int32_t>(input.shape.size());
   for (std::size_t a = 0; same && a < input.shape.size(); ++a)
@@ -52,9 +52,9 @@ void check_input(const Input& input, const std::string& name, const ConstTensorV
   const bool integer = v.dtype == DType::i64 || v.dtype == DType::i32;
   const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
   if (input.integer ? !integer : !real)
-    refuse(kPlan, name + (input.integer ? " must be i64 or i32" : " must be f64 or f32"),
-           dtype_name(v.dtype));
-  if (v.empty() && v.count() > 0) refuse(kPlan, name + " must not be null");
+    refuse_field(kPlan, name, input.integer ? "must be i64 or i32" : "must be f64 or f32",
+                 dtype_name(v.dtype));
+  if (v.empty() && v.count() > 0) refuse_field(kPlan, name, "must not be null");
 }
 
 // What a scheme lowered to must fit the call; told by the scheme's name, since a user knows no term.
@@ -64,11 +64,10 @@ void check_fit(const PlanScheme& scheme, std::span<const Term> terms, const Atte
   const auto check_axis = [&](std::int32_t axis) {
     for (const Positions* p : {&a.query_positions, &a.key_positions})
       if (p->data != nullptr && axis >= p->axes)
-        refuse(kPlan,
-               std::string(p == &a.query_positions ? "query_positions" : "key_positions") +
-                   " must have the axes that " + scheme.name() + " reads, at least " +
-                   std::to_string(axis + 1) + " as [axes, batch, tokens]",
-               Index{p->axes});
+        refuse_field(kPlan, p == &a.query_positions ? "query_positions" : "key_positions",
+                     std::string("must have the axes that ") + scheme.name() + " reads, at least " +
+                         std::to_string(axis + 1) + " as [axes, batch, tokens]",
+                     Index{p->axes});
   };
   for (const Term& t : terms) {
     if (const auto* linear = std::get_if<LinearTerm>(&t)) check_axis(linear->axis);
@@ -78,10 +77,10 @@ void check_fit(const PlanScheme& scheme, std::span<const Term> terms, const Atte
         if (line.row != nullptr) check_axis(line.axis);
     const ConstTensorView table = term_arrays(t).table;
     if (table.rank == 4 && table.shape[0] != 1 && table.shape[0] != batch)
-      refuse(kPlan,
-             "q must have the batch that " + scheme.name() + " has numbers for, " +
-                 std::to_string(table.shape[0]),
-             batch);
+      refuse_field(kPlan, "q",
+                   "must have the batch that " + scheme.name() + " has numbers for, " +
+                       std::to_string(table.shape[0]),
+                   batch);
   }
 }
 
@@ -90,9 +89,9 @@ void check_fit(const PlanScheme& scheme, std::span<const Term> terms, const Atte
 [[noreturn]] void refuse_missing(std::string_view list, const std::string& name,
                                  std::string_view scheme, const std::string& shape,
                                  std::string_view types) {
-  refuse(kPlan, std::string(list) + " must have the array \"" + name + "\" of " +
-                    std::string(scheme) + ", " + shape + " of " + std::string(types) +
-                    ", which is missing");
+  refuse_field(kPlan, list,
+               std::string("must have the array \"") + name + "\" of " + std::string(scheme) +
+                   ", " + shape + " of " + std::string(types) + ", which is missing");
 }
 
 std::string shape_words(std::span<const Index> shape) {
@@ -111,11 +110,14 @@ PlanCall::PlanCall(const LoweredState& s, const AttentionArgs& call,
   const AttentionSizes& plan = s.plan->sizes;
   const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
   const Index want[] = {plan.heads, plan.head_dim, plan.key_heads, plan.value_dim};
-  const char* what[] = {"q must have the heads", "q must have the head_dim",
-                        "k must have the key_heads", "v must have the value_dim"};
+  const char* what[][2] = {
+      {"q", "heads"}, {"q", "head_dim"}, {"k", "key_heads"}, {"v", "value_dim"}};
   for (std::size_t n = 0; n < 4; ++n)
     if (got[n] != want[n])
-      refuse(kPlan, std::string(what[n]) + " of the plan, " + std::to_string(want[n]), got[n]);
+      refuse_field(
+          kPlan, what[n][0],
+          std::string("must have the ") + what[n][1] + " of the plan, " + std::to_string(want[n]),
+          got[n]);
   check_tensors(args);
   const CallSizes sizes(args);
   check_positions(args.query_positions, sizes.batch, sizes.queries, "query_positions");
@@ -167,12 +169,12 @@ void PlanCall::merge_requests(const LoweredState& s) {
   const CallRequests& r = s.requests;
   if (!r.head_scale.empty()) {
     if (!args.head_scale.empty())
-      refuse(kPlan, "head_scale must be empty where a scheme has its own");
+      refuse_field(kPlan, "head_scale", "must be empty where a scheme has its own");
     args.head_scale = r.head_scale;
   }
   if (!r.head_side.empty()) {
     if (!args.mask.head_side.empty())
-      refuse(kPlan, "head_side must be empty where a scheme has its own");
+      refuse_field(kPlan, "head_side", "must be empty where a scheme has its own");
     args.mask.head_side = r.head_side;
   }
   if (r.normalisation == Normalisation::softmax) return;

@@ -14,12 +14,12 @@ namespace {
 void check_named(const std::string& name, const TensorView& v, std::span<const Index> shape) {
   if (v.empty()) return;
   const std::string what = "the gradient of " + name;
-  if (v.device != Device::cpu) refuse(kPlan, what + " must be in the CPU's memory");
+  if (v.device != Device::cpu) refuse_field(kPlan, what, "must be in the CPU's memory");
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kPlan, what + " must be f64 or f32", dtype_name(v.dtype));
+    refuse_field(kPlan, what, "must be f64 or f32", dtype_name(v.dtype));
   if (v.rank != static_cast<std::int32_t>(shape.size()) ||
       !std::equal(shape.begin(), shape.end(), v.shape.begin()))
-    refuse_shape(kPlan, what + " must have the shape " + sizes_text(shape), v);
+    refuse_shape(kPlan, what, "must have the shape " + sizes_text(shape), v);
   check_extent(kPlan, what, v);
 }
 

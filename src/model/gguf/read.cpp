@@ -147,7 +147,7 @@ ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
   const GgufFile container = parse_gguf(bytes, file);
   if (options.reader == "transformers") return hf::read_as_transformers(container, file, options);
   if (!options.reader.empty() && options.reader != "llama_cpp")
-    refuse("read", "reader must be transformers or llama_cpp", options.reader);
+    refuse_field("read", "reader", "must be transformers or llama_cpp", options.reader);
   return gguf::read_file(container, options);
 }
 

@@ -224,9 +224,9 @@ Json parse_config(std::string_view text, const std::string& file) {
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             const ReadOptions& options) {
   if (!options.reader.empty() && options.reader != "transformers" && options.reader != "llama_cpp")
-    refuse("read", "reader must be transformers or llama_cpp", options.reader);
+    refuse_field("read", "reader", "must be transformers or llama_cpp", options.reader);
   if (options.context && (*options.context < 1 || *options.context > kUnbounded / 4))
-    refuse("read", "context must be positive", *options.context);
+    refuse_field("read", "context", "must be positive", *options.context);
   ModelSpec spec;
   spec.file = file;
   spec.reader = "transformers";

@@ -60,7 +60,7 @@ RuleReader::RuleReader(std::string_view text, std::span<const PositionArray> arr
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::size_t equal = words[i].find('=');
     if (equal == std::string_view::npos || equal + 1 == words[i].size())
-      refuse("rule", std::string(name()) + " needs key=value after its name", words[i]);
+      refuse_field("rule", name(), "needs key=value after its name", words[i]);
     const auto [at, is_new] = given_.emplace(words[i].substr(0, equal), words[i].substr(equal + 1));
     if (!is_new) refuse_key(at->first, "must be given once", words[i]);
   }
@@ -70,7 +70,7 @@ RuleReader::RuleReader(std::string_view text, std::span<const PositionArray> arr
 
 void RuleReader::refuse_key(std::string_view key, const std::string& rule,
                             std::string_view got) const {
-  refuse_field("rule", key, std::string(key) + " of " + std::string(name()) + " " + rule, got);
+  refuse_field("rule", key, "of " + std::string(name()) + " " + rule, got);
 }
 
 void RuleReader::check_keys() const {
@@ -89,16 +89,17 @@ void RuleReader::check_keys() const {
   }
   for (const std::string_view word : known)
     if (word.find('=') == std::string_view::npos && !given_.contains(word))
-      refuse_field("rule", word, std::string(name()) + " needs " + std::string(word) + "=");
+      refuse_sentence("rule", word, std::string(name()) + " needs " + std::string(word) + "=");
 }
 
 void RuleReader::check_arrays() const {
   for (const PositionArray& a : arrays_)
     if (!is_word_of(about_->arrays, a.name) && !is_word_of(about_->optional, a.name))
-      refuse_field("rule", a.name, std::string(a.name) + " is not read by " + std::string(name()));
+      refuse_field("rule", a.name, "is not read by " + std::string(name()));
   for (const std::string_view needed : words_of(about_->arrays))
     if (!has_array(needed))
-      refuse_field("rule", needed, std::string(name()) + " needs the array " + std::string(needed));
+      refuse_sentence("rule", needed,
+                      std::string(name()) + " needs the array " + std::string(needed));
 }
 
 std::string_view RuleReader::value(std::string_view key) const {
@@ -164,7 +165,7 @@ ConstTensorView RuleReader::array(std::string_view name) const {
 std::vector<Index> RuleReader::whole_array(std::string_view name) const {
   const ConstTensorView v = array(name);
   if (v.rank != 1 || (v.dtype != DType::i64 && v.dtype != DType::i32 && v.dtype != DType::u8))
-    refuse_field("rule", name, std::string(name) + " must have one axis and be u8, i32 or i64");
+    refuse_field("rule", name, "must have one axis and be u8, i32 or i64");
   std::vector<Index> all;
   each_element(v, [&](Index at) { all.push_back(integer_element(v.data, v.dtype, at)); });
   return all;
@@ -175,8 +176,7 @@ std::vector<double> RuleReader::real_array(std::string_view name) const {
   const ConstTensorView v = array(name);
   const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
   if (v.rank != 1 || (!real && v.dtype != DType::i64 && v.dtype != DType::i32))
-    refuse_field("rule", name,
-                 std::string(name) + " must have one axis and be i32, i64, f32 or f64");
+    refuse_field("rule", name, "must have one axis and be i32, i64, f32 or f64");
   std::vector<double> all;
   each_element(v, [&](Index at) {
     all.push_back(real ? float_element(v.data, v.dtype, at) : real_element(v.data, v.dtype, at));
@@ -187,13 +187,12 @@ std::vector<double> RuleReader::real_array(std::string_view name) const {
 std::vector<VisionGrid> RuleReader::grids(std::string_view name, std::string_view seconds) const {
   if (!has_array(name)) {
     if (!seconds.empty() && has_array(seconds))
-      refuse_field("rule", seconds, std::string(seconds) + " needs the array " + std::string(name));
+      refuse_field("rule", seconds, "needs the array " + std::string(name));
     return {};
   }
   const ConstTensorView v = array(name);
   if (v.rank != 2 || v.shape[1] != 3 || (v.dtype != DType::i64 && v.dtype != DType::i32))
-    refuse_field("rule", name,
-                 std::string(name) + " must be [n, 3] of i32 or i64: frames, rows, columns");
+    refuse_field("rule", name, "must be [n, 3] of i32 or i64: frames, rows, columns");
   std::vector<VisionGrid> grids;
   for (Index i = 0; i < v.shape[0]; ++i) {
     const auto at = [&](Index axis) {
@@ -204,8 +203,7 @@ std::vector<VisionGrid> RuleReader::grids(std::string_view name, std::string_vie
   if (seconds.empty() || !has_array(seconds)) return grids;
   const std::vector<double> times = real_array(seconds);
   if (times.size() != grids.size())
-    refuse_field("rule", seconds,
-                 std::string(seconds) + " must have one number for each of " + std::string(name),
+    refuse_field("rule", seconds, "must have one number for each of " + std::string(name),
                  std::to_string(times.size()));
   for (std::size_t i = 0; i < grids.size(); ++i) grids[i].seconds = times[i];
   return grids;

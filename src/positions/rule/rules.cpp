@@ -22,7 +22,7 @@ OwnedPositions build_shard(const RuleReader& r) {
 // What every grid may have on top: merged blocks, the other order, tokens that are not rotated.
 OwnedPositions finished_grid(OwnedPositions p, const RuleReader& r, std::span<const Index> shape) {
   if (const Index merge = r.whole("merge"); merge != 1) {
-    if (shape.size() < 2) refuse_field("rule", "merge", "merge needs a grid of two axes or more");
+    if (shape.size() < 2) refuse_field("rule", "merge", "needs a grid of two axes or more");
     p = merge_blocks(p, shape[shape.size() - 2], shape.back(), merge);
   }
   if (r.flag("swap_xy")) p = swap_xy(p);
@@ -107,7 +107,7 @@ OwnedPositions build_chatglm(const RuleReader& r) {
 OwnedPositions build_glm(const RuleReader& r) {
   const std::vector<Index> masks = r.wholes("masks"), tokens = r.wholes("tokens");
   if (masks.size() != tokens.size())
-    refuse_field("rule", "tokens", "tokens must have one number for each of masks",
+    refuse_field("rule", "tokens", "must have one number for each of masks",
                  std::to_string(tokens.size()));
   std::vector<GlmSpan> spans;
   for (std::size_t i = 0; i < masks.size(); ++i) spans.push_back({masks[i], tokens[i]});
@@ -128,7 +128,7 @@ OwnedPositions build_dual_chunk(const RuleReader& r) {
   for (const auto& [name, list] : lists)
     if (name == of) return std::move(*list);
   refuse_field("rule", "of",
-               "of must be one of key, intra, successive, inter, successive_critical, "
+               "must be one of key, intra, successive, inter, successive_critical, "
                "inter_critical",
                of);
 }
@@ -136,14 +136,13 @@ OwnedPositions build_dual_chunk(const RuleReader& r) {
 OwnedPositions build_cache_slots(const RuleReader& r) {
   CacheSlots slots = cache_slots(r.whole("cached"), r.whole("incoming"));
   const std::string of(r.word("of"));
-  if (of != "query" && of != "key") refuse_field("rule", "of", "of must be one of query, key", of);
+  if (of != "query" && of != "key") refuse_field("rule", "of", "must be one of query, key", of);
   return of == "query" ? std::move(slots.query) : std::move(slots.key);
 }
 
 std::uint64_t natural(const RuleReader& r, std::string_view key) {
   const Index n = r.whole(key);
-  if (n < 0)
-    refuse_field("rule", key, std::string(key) + " must not be negative", std::to_string(n));
+  if (n < 0) refuse_field("rule", key, "must not be negative", std::to_string(n));
   return static_cast<std::uint64_t>(n);
 }
 
@@ -176,7 +175,7 @@ OwnedPositions build_shape(const RuleReader& r) {
 std::vector<Index> boundaries_of(const std::vector<Index>& lengths) {
   std::vector<Index> cu{0};
   for (const Index n : lengths) {
-    if (n < 0) refuse_field("rule", "lengths", "lengths must not be negative", std::to_string(n));
+    if (n < 0) refuse_field("rule", "lengths", "must not be negative", std::to_string(n));
     cu.push_back(add_exact(cu.back(), n, "packed_lengths"));
   }
   return cu;
