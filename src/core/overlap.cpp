@@ -109,7 +109,8 @@ void put_axis(Memory& m, Index size, Index stride) noexcept {
 
 Memory memory_of(const ConstTensorView& v) noexcept {
   Memory m{v.data, size_of(v.dtype)};
-  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i)
+  if (v.rank > TensorView::kMaxRank) return m;  // not a view: checks reject it
+  for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(v.rank, 0)); ++i)
     put_axis(m, v.shape[i], v.stride[i]);
   return m;
 }
@@ -138,7 +139,7 @@ bool same_view(const Memory& a, const Memory& b) noexcept {
 }
 
 bool overlaps(const Memory& a, const Memory& b) noexcept {
-  if (a.data == nullptr || b.data == nullptr) return false;
+  if (a.data == nullptr || b.data == nullptr || a.size == 0 || b.size == 0) return false;
   if (!fits_sums(a.axis.data(), a.count, a.size) || !fits_sums(b.axis.data(), b.count, b.size))
     return true;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data) -

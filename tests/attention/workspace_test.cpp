@@ -9,6 +9,9 @@
 #include "attention/call/call_arena.h"
 #include "attention/engine_compare.h"
 #include "attention/random_call.h"
+#include "posenc/attention/explain_plan.h"
+#include "posenc/attention/plan.h"
+#include "posenc/positions/sequence.h"
 #include "support/refusal.h"
 
 namespace posenc {
@@ -111,6 +114,69 @@ TEST(Workspace, LiesApartFromTheTensors) {
     EXPECT_THAT(test::refusal([&] { attend_backward(c.a, r, r, g, inline_executor(), bytes(*x)); }),
                 HasSubstr("workspace"));
   EXPECT_EQ(test::refusal([&] { attend(c.a, r, inline_executor(), bytes(memory)); }), "accepted");
+}
+
+// The terms of the schemes and the gradients of their parameters are in it. A byte less is rejected,
+// and one over an input or a named gradient.
+TEST(Workspace, CallsOfPlansHaveTheSameBits) {
+  constexpr Index kTokens = 20;
+  test::Random random(3);
+  const std::vector<double> x = random.normals(kTokens * 2 * 4), logs(kTokens * 2, -0.25);
+  const OwnedPositions at = arange(0, kTokens);
+  const AttentionPlan plan({"rope head_dim=4 pairing=half_split",
+                            "t5 bidirectional=false num_buckets=8", "forgetting gates=log_gate"},
+                           {.heads = 2, .head_dim = 4});
+  const std::vector<double> table = random.normals(2 * 8);
+  const std::vector<Parameter> needed = plan.parameters();
+  ASSERT_EQ(needed.size(), 1u);
+  const NamedArray parameters[] = {{needed[0].name, tensor(static_cast<const void*>(table.data()),
+                                                           DType::f64, needed[0].shape)}};
+  const LoweredAttention lowered = plan.lower(parameters, distance_ranges(at, at));
+  const std::vector<Input> wanted = plan.inputs();
+  ASSERT_EQ(wanted.size(), 1u);
+  std::vector<double> d_logs(logs.size());
+  const NamedArray inputs[] = {{wanted[0].name, tensor(logs.data(), {1, kTokens, 2})}};
+  AttentionArgs a;
+  a.q = a.k = a.v = heads(x.data(), kTokens, 2, 4);
+  a.mask.causal = true;
+  const auto run = [&](Workspace forward, Workspace backward) {
+    std::vector<double> all(x.size() * 2 + table.size());
+    const AttentionResult r{heads(all.data(), kTokens, 2, 4), {}};
+    AttentionGradients g;
+    g.q = heads(all.data() + x.size(), kTokens, 2, 4);
+    const NamedGradient named[] = {
+        {needed[0].name,
+         tensor(static_cast<void*>(all.data() + 2 * x.size()), DType::f64, needed[0].shape)}};
+    lowered.forward(a, inputs, r, inline_executor(), forward);
+    lowered.backward(a, inputs, r, {heads(x.data(), kTokens, 2, 4), {}}, g, named,
+                     inline_executor(), backward);
+    return all;
+  };
+  AttentionGradients g;
+  std::vector<double> d_q(x.size()), d_table(table.size());
+  g.q = heads(d_q.data(), kTokens, 2, 4);
+  const NamedGradient named[] = {
+      {needed[0].name, tensor(static_cast<void*>(d_table.data()), DType::f64, needed[0].shape)}};
+  const std::size_t forward = lowered.workspace_bytes(a, inputs, inline_executor());
+  const std::size_t backward = lowered.workspace_bytes(a, inputs, g, named, inline_executor());
+  EXPECT_EQ(lowered.explain(a, inputs).engine, "exact");
+  WorkspaceMemory one(forward), two(backward);
+  EXPECT_TRUE(same_bits(run(one.span(), two.span()), run({}, {})));
+  EXPECT_TRUE(one.is_whole() && two.is_whole());
+  EXPECT_THAT(test::refusal([&] { run(one.span().first(forward - 1), {}); }),
+              HasSubstr(std::to_string(forward) + ", got"));
+  EXPECT_THAT(test::refusal([&] { run({}, two.span().first(backward - 1)); }),
+              HasSubstr(std::to_string(backward) + ", got"));
+  std::vector<double> gates = logs;
+  const NamedArray over[] = {
+      {wanted[0].name, tensor(std::as_const(gates).data(), {1, kTokens, 2})}};
+  std::vector<double> out(x.size());
+  EXPECT_THAT(test::refusal([&] {
+                lowered.forward(a, over, {heads(out.data(), kTokens, 2, 4), {}}, inline_executor(),
+                                std::as_writable_bytes(std::span(gates)));
+              }),
+              HasSubstr("workspace must not overlap " + wanted[0].name));
+  EXPECT_EQ(gates, logs);
 }
 
 TEST(Workspace, AnInvalidCallHasNoSize) {

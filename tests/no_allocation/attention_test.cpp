@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "no_allocation/counted_new.h"
-#include "posenc/attention/attend.h"
+#include "posenc/attention/plan.h"
 #include "posenc/positions/sequence.h"
 
 namespace posenc {
@@ -140,6 +140,41 @@ TEST(NoAllocation, AttentionOverPages) {
   const long before = test::allocations();
   attend(one, r, default_executor(), memory);
   EXPECT_EQ(test::allocations(), before);
+}
+
+// Plans that rotate, T5 and ALiBi: the schemes are bound in the workspace too. Positions are given,
+// or are those of the order.
+TEST(NoAllocation, AttentionOfPlans) {
+  for (const char* scheme :
+       {"rope head_dim=16 pairing=half_split", "t5 bidirectional=false", "alibi"})
+    for (const bool given : {true, false}) {
+      SCOPED_TRACE(std::string(scheme) + (given ? " given" : ""));
+      WholeCall call;
+      const AttentionPlan plan(scheme, {.heads = WholeCall::kHeads,
+                                        .head_dim = WholeCall::kDim,
+                                        .key_heads = WholeCall::kGroups});
+      std::vector<NamedArray> parameters;
+      const std::vector<Parameter> needed = plan.parameters();
+      for (const Parameter& p : needed)
+        parameters.push_back(
+            {p.name, tensor(static_cast<const void*>(call.numbers.data()), DType::f64, p.shape)});
+      const LoweredAttention lowered = plan.lower(parameters, distance_ranges(call.at, call.at));
+      call.a.scale.reset();
+      if (given) call.a.query_positions = call.a.key_positions = call.at;
+      const AttentionResult r{
+          heads(call.y.data(), WholeCall::kTokens, WholeCall::kHeads, WholeCall::kDim),
+          tensor(call.lse.data(), {1, WholeCall::kHeads, WholeCall::kTokens})};
+      std::vector<std::byte> memory(std::max(lowered.workspace_bytes(call.a, {}),
+                                             lowered.workspace_bytes(call.a, {}, call.g, {})));
+      const auto all = [&] {
+        lowered.forward(call.a, {}, r, default_executor(), memory);
+        lowered.backward(call.a, {}, r, r, call.g, {}, default_executor(), memory);
+      };
+      all();
+      const long before = test::allocations();
+      all();
+      EXPECT_EQ(test::allocations(), before);
+    }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct PlanExplanation;  // explain_plan.h
 namespace detail {
 struct PlanState;
 struct LoweredState;
+class CallArena;
 }  // namespace detail
 
 struct AttentionSizes {
@@ -73,14 +74,25 @@ class LoweredAttention {
   // stage of call.prepare without `rotary` marks the place of the plan's rotation, else it is the
   // last one. Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
-                          const AttentionResult&, const Executor& = default_executor()) const;
+                          const AttentionResult&, const Executor& = default_executor(),
+                          Workspace = {}) const;
   // The gradients of the call in `gradients` (its spans belong to the call's own stages, terms and
   // regions), those of parameters and inputs by name; what is not named is not wanted.
   POSENC_API void backward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                            const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                            const AttentionGradients& gradients,
                            std::span<const NamedGradient> named,
-                           const Executor& = default_executor()) const;
+                           const Executor& = default_executor(), Workspace = {}) const;
+  // Bytes of workspace for forward, and for backward with these gradients, as of attend. What schemes
+  // compute of their inputs, and of their gradients, is allocated all the same.
+  POSENC_API std::size_t workspace_bytes(const AttentionArgs& call,
+                                         std::span<const NamedArray> inputs,
+                                         const Executor& = default_executor()) const;
+  POSENC_API std::size_t workspace_bytes(const AttentionArgs& call,
+                                         std::span<const NamedArray> inputs,
+                                         const AttentionGradients&,
+                                         std::span<const NamedGradient> named,
+                                         const Executor& = default_executor()) const;
   POSENC_API void scores(const AttentionArgs& call, std::span<const NamedArray> inputs,
                          const AttentionScores&, const Executor& = default_executor()) const;
   // The gradients of sum(scores * d_scores), as attend_scores_backward has them.
@@ -113,6 +125,11 @@ class LoweredAttention {
   friend class AttentionPlan;
   explicit LoweredAttention(std::shared_ptr<const detail::LoweredState> state)
       : state_(std::move(state)) {}
+  void run_forward(const AttentionArgs&, std::span<const NamedArray>, const AttentionResult&,
+                   detail::CallArena&, const Executor&) const;
+  void run_backward(const AttentionArgs&, std::span<const NamedArray>, const ConstAttentionResult&,
+                    const ConstAttentionResult&, const AttentionGradients&,
+                    std::span<const NamedGradient>, detail::CallArena&, const Executor&) const;
   std::shared_ptr<const detail::LoweredState> state_;
 };
 

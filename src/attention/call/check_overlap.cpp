@@ -9,42 +9,19 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Operands of a call: memory is allocated for calls with many of them only.
-class Operands {
- public:
-  void push_back(const Operand& x) {
-    if (size_ < few_.size()) {
-      few_[size_++] = x;
-      return;
-    }
-    if (many_.empty()) many_.assign(few_.begin(), few_.end());
-    many_.push_back(x);
-    ++size_;
-  }
-  std::size_t size() const noexcept { return size_; }
-  const Operand* data() const noexcept { return many_.empty() ? few_.data() : many_.data(); }
-  const Operand* begin() const noexcept { return data(); }
-  const Operand* end() const noexcept { return data() + size_; }
-  const Operand& operator[](std::size_t n) const noexcept { return data()[n]; }
-
- private:
-  std::array<Operand, 24> few_{};
-  std::vector<Operand> many_;
-  std::size_t size_ = 0;
-};
-
 // Whatever has elements.
 template <class View>
-void put(Operands& all, std::string_view name, const View& view) {
+void put(OperandList& all, std::string_view name, const View& view) {
   if (const Memory m = memory_of(view); m.data != nullptr) all.push_back({name, m});
 }
-void put_numbers(Operands& all, std::string_view name, const void* data, Index count, Index size) {
+void put_numbers(OperandList& all, std::string_view name, const void* data, Index count,
+                 Index size) {
   const auto* bytes = static_cast<const std::byte*>(data);
   if (data != nullptr && count > 0)
     put(all, name, std::span(bytes, static_cast<std::size_t>(count * size)));
 }
 
-void put_mask(Operands& all, const Mask& m) {
+void put_mask(OperandList& all, const Mask& m) {
   put(all, "head_side", m.head_side);
   put(all, "prefix", m.prefix);
   put(all, "chunk_origin", m.chunk_origin);
@@ -60,7 +37,7 @@ void put_mask(Operands& all, const Mask& m) {
   put(all, "key_cu_seqlens", m.key_cu_seqlens);
 }
 
-void put_rows(Operands& all, const PickedRows& t) {
+void put_rows(OperandList& all, const PickedRows& t) {
   constexpr Index kRow = sizeof(std::int32_t), kEdge = sizeof(double);
   for (const IndexLine& line : t.lines) {
     if (line.row == nullptr) continue;
@@ -74,7 +51,7 @@ void put_rows(Operands& all, const PickedRows& t) {
   put(all, "key_class", t.pair.key_class);
 }
 
-void put_term(Operands& all, const Term& term) {
+void put_term(OperandList& all, const Term& term) {
   const TermArrays t = term_arrays(term);
   put(all, "the table of a term", t.table);
   if (const PickedRows* rows = picked_rows(term)) put_rows(all, *rows);
@@ -86,8 +63,10 @@ void put_term(Operands& all, const Term& term) {
   put(all, "mlp out_bias", t.mlp.out_bias);
 }
 
-Operands read_by(const AttentionArgs& a) {
-  Operands all;
+}  // namespace
+
+OperandList operands_read(const AttentionArgs& a) {
+  OperandList all;
   put(all, "q", a.q);
   put(all, "k", a.k);
   put(all, "v", a.v);
@@ -112,8 +91,8 @@ Operands read_by(const AttentionArgs& a) {
   return all;
 }
 
-Operands written_by(const AttentionGradients& g) {
-  Operands all;
+OperandList operands_written(const AttentionGradients& g) {
+  OperandList all;
   put(all, "gradient of q", g.q);
   put(all, "gradient of k", g.k);
   put(all, "gradient of v", g.v);
@@ -143,26 +122,15 @@ Operands written_by(const AttentionGradients& g) {
   return all;
 }
 
-}  // namespace
-
-std::vector<Operand> operands_read(const AttentionArgs& a) {
-  const Operands all = read_by(a);
-  return {all.begin(), all.end()};
-}
-std::vector<Operand> operands_written(const AttentionGradients& g) {
-  const Operands all = written_by(g);
-  return {all.begin(), all.end()};
-}
-
 void check_overlap(const AttentionArgs& a, const AttentionResult& r) {
-  Operands out;
+  OperandList out;
   put(out, "out", r.out);
   put(out, "log_sum_exp", r.log_sum_exp);
-  check_outputs(kAttention, out, {}, read_by(a));
+  check_outputs(kAttention, out, {}, operands_read(a));
 }
 
 void check_overlap(const AttentionArgs& a, const AttentionGradients& g) {
-  const Operands all = written_by(g), read = read_by(a);
+  const OperandList all = operands_written(g), read = operands_read(a);
   for (std::size_t n = 0; n < all.size(); ++n) {
     check_no_self_overlap(kAttention, all[n]);
     for (const Operand& other : std::span<const Operand>(all).subspan(n + 1))
@@ -172,10 +140,10 @@ void check_overlap(const AttentionArgs& a, const AttentionGradients& g) {
 }
 
 void check_overlap(const ConstAttentionResult& d, const AttentionGradients& g) {
-  Operands read;
+  OperandList read;
   put(read, "the gradient of out", d.out);
   put(read, "the gradient of log_sum_exp", d.log_sum_exp);
-  const Operands all = written_by(g);
+  const OperandList all = operands_written(g);
   for (const Operand& out : all)
     for (const Operand& in : read) check_separate(kAttention, in, out);
 }
@@ -183,7 +151,7 @@ void check_overlap(const ConstAttentionResult& d, const AttentionGradients& g) {
 void check_overlap(const AttentionArgs& a, const AttentionResult& r, Workspace w) {
   if (w.empty()) return;
   const Operand workspace{"workspace", memory_of(std::span<const std::byte>(w))};
-  for (const Operand& in : read_by(a)) check_separate(kAttention, in, workspace);
+  for (const Operand& in : operands_read(a)) check_separate(kAttention, in, workspace);
   check_separate(kAttention, {"out", memory_of(r.out)}, workspace);
   check_separate(kAttention, {"log_sum_exp", memory_of(r.log_sum_exp)}, workspace);
 }
@@ -192,18 +160,18 @@ void check_overlap(const AttentionArgs& a, const ConstAttentionResult& d,
                    const AttentionGradients& g, Workspace w) {
   if (w.empty()) return;
   const Operand workspace{"workspace", memory_of(std::span<const std::byte>(w))};
-  for (const Operand& in : read_by(a)) check_separate(kAttention, in, workspace);
-  for (const Operand& out : written_by(g)) check_separate(kAttention, out, workspace);
+  for (const Operand& in : operands_read(a)) check_separate(kAttention, in, workspace);
+  for (const Operand& out : operands_written(g)) check_separate(kAttention, out, workspace);
   check_separate(kAttention, {"the gradient of out", memory_of(d.out)}, workspace);
   check_separate(kAttention, {"the gradient of log_sum_exp", memory_of(d.log_sum_exp)}, workspace);
 }
 
 void check_overlap(const AttentionArgs& a, std::span<const Operand> outputs) {
-  check_outputs(kAttention, outputs, {}, read_by(a));
+  check_outputs(kAttention, outputs, {}, operands_read(a));
 }
 
 void check_overlap(const ConstTensorView& d_scores, const AttentionGradients& g) {
-  const Operands all = written_by(g);
+  const OperandList all = operands_written(g);
   for (const Operand& out : all)
     check_separate(kAttention, {"the gradient of the scores", memory_of(d_scores)}, out);
 }
@@ -224,8 +192,8 @@ void check_overlap(std::span<const ConstAttentionResult> parts, const AttentionR
 
 void check_overlap(std::span<const ConstAttentionResult> parts, const ConstAttentionResult& whole,
                    const ConstAttentionResult& d_whole, std::span<const AttentionResult> d_parts) {
-  Operands read, out;
-  const auto put_result = [](Operands& all, std::string_view name, std::string_view lse,
+  OperandList read, out;
+  const auto put_result = [](OperandList& all, std::string_view name, std::string_view lse,
                              const ConstAttentionResult& r) {
     put(all, name, r.out);
     put(all, lse, r.log_sum_exp);

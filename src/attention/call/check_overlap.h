@@ -2,6 +2,7 @@
 // Outputs of attention lie apart: from each other, from all that a call reads, and each element from
 // the others of its own view. Throws [attention] by name.
 #pragma once
+#include <array>
 #include <span>
 #include <vector>
 
@@ -10,9 +11,33 @@
 
 namespace posenc::inline v0::detail {
 
+// Operands of a call: memory is allocated for calls with many of them only.
+class OperandList {
+ public:
+  void push_back(const Operand& x) {
+    if (size_ < few_.size()) {
+      few_[size_++] = x;
+      return;
+    }
+    if (many_.empty()) many_.assign(few_.begin(), few_.end());
+    many_.push_back(x);
+    ++size_;
+  }
+  std::size_t size() const noexcept { return size_; }
+  const Operand* data() const noexcept { return many_.empty() ? few_.data() : many_.data(); }
+  const Operand* begin() const noexcept { return data(); }
+  const Operand* end() const noexcept { return data() + size_; }
+  const Operand& operator[](std::size_t n) const noexcept { return data()[n]; }
+
+ private:
+  std::array<Operand, 24> few_{};
+  std::vector<Operand> many_;
+  std::size_t size_ = 0;
+};
+
 // What a call reads and what its gradients write, with names.
-std::vector<Operand> operands_read(const AttentionArgs&);
-std::vector<Operand> operands_written(const AttentionGradients&);
+OperandList operands_read(const AttentionArgs&);
+OperandList operands_written(const AttentionGradients&);
 
 void check_overlap(const AttentionArgs&, const AttentionResult&);
 // Two gradients may be the very same view (terms that share a table): both are added to it.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The name of an argument in error messages, made of parts without allocating: a check that passes
-// builds no string.
+// builds no string. A longer name is cut.
 #pragma once
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <string>
 #include <string_view>
 
@@ -15,7 +14,6 @@ class FieldName {
   FieldName(const char* name) : FieldName(std::string_view(name), {}) {}
   FieldName(std::string_view a, std::string_view b, std::string_view c = {}) {
     for (const std::string_view part : {a, b, c}) {
-      assert(size_ + part.size() <= text_.size());
       const std::size_t n = std::min(part.size(), text_.size() - size_);
       std::copy_n(part.begin(), n, text_.begin() + static_cast<std::ptrdiff_t>(size_));
       size_ += n;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "attention/call/check_parts.h"
 #include "attention/call/order_view.h"
@@ -140,34 +141,54 @@ QueryOffsets query_offsets(const AttentionArgs& a, QueriesAt at) {
   return o;
 }
 
+namespace detail {
+namespace {
+
+Positions dense_positions(std::span<const Index> x, Index rows) {
+  const Index tokens = static_cast<Index>(x.size()) / std::max<Index>(1, rows);
+  return positions(tensor(x.data(), {rows, tokens}));
+}
+
+}  // namespace
+
+OrderPositions positions_by_order(const AttentionArgs& a, CallArena& arena) {
+  const OrderView o(a, arena);
+  const Mask& m = a.mask;
+  const Index query_rows = std::max(
+      o.query_orders.empty() ? 1 : o.query_order_rows,
+      m.query_cu_seqlens.empty() && !m.query_offsets.empty() ? m.query_offsets.shape[0] : 1);
+  const std::span<Index> query = arena.objects<Index>(query_rows * o.Tq);
+  for (Index b = 0; b < query_rows; ++b)
+    for (Index i = 0; i < o.Tq; ++i)
+      query[static_cast<std::size_t>(b * o.Tq + i)] = o.place(b, i).order;
+  OrderPositions p{dense_positions(query, query_rows), {}};
+  if (!o.key_orders.empty()) {
+    p.key = dense_positions(o.key_orders, o.key_order_rows);
+    return p;
+  }
+  const std::span<Index> key = arena.objects<Index>(o.Tk);
+  std::iota(key.begin(), key.end(), Index{0});
+  for (Index s = 0; !m.key_cu_seqlens.empty() && s + 1 < m.key_cu_seqlens.shape[0]; ++s)
+    std::iota(key.begin() + read_index(m.key_cu_seqlens, s),
+              key.begin() + read_index(m.key_cu_seqlens, s + 1), Index{0});
+  p.key = dense_positions(key, 1);
+  return p;
+}
+
+}  // namespace detail
+
 CallPositions default_positions(const AttentionArgs& a) {
   using namespace detail;
   check_tensors(a);
   check_mask(a, CallSizes(a));
   check_attention_indices(a);
   CallArena arena;
-  const OrderView o(a, arena);
-  const Mask& m = a.mask;
-  CallPositions p;
-  const Index query_rows = std::max(
-      o.query_orders.empty() ? 1 : o.query_order_rows,
-      m.query_cu_seqlens.empty() && !m.query_offsets.empty() ? m.query_offsets.shape[0] : 1);
-  std::vector<Index> query, key;
-  for (Index b = 0; b < query_rows; ++b)
-    for (Index i = 0; i < o.Tq; ++i) query.push_back(o.place(b, i).order);
-  p.query = explicit_positions(std::move(query), query_rows);
-  if (!o.key_orders.empty()) {
-    p.key = explicit_positions(std::vector<Index>(o.key_orders.begin(), o.key_orders.end()),
-                               o.key_order_rows);
-    return p;
-  }
-  for (Index j = 0; j < o.Tk; ++j) key.push_back(j);
-  for (Index s = 0; !m.key_cu_seqlens.empty() && s + 1 < m.key_cu_seqlens.shape[0]; ++s)
-    for (Index j = read_index(m.key_cu_seqlens, s), from = j;
-         j < read_index(m.key_cu_seqlens, s + 1); ++j)
-      key[static_cast<std::size_t>(j)] = j - from;
-  p.key = explicit_positions(std::move(key));
-  return p;
+  const OrderPositions of_order = positions_by_order(a, arena);
+  const auto owned = [](const Positions& p) {
+    const auto* x = static_cast<const Index*>(p.data);
+    return explicit_positions(std::vector<Index>(x, x + p.batch * p.count), p.batch);
+  };
+  return {owned(of_order.query), owned(of_order.key)};
 }
 
 std::string order_conflict(const AttentionArgs& a) {

@@ -43,4 +43,11 @@ struct OrderView {
   Index own_key(const QueryPlace&) const noexcept;
 };
 
+// Each token at its order, inside its own sequence, [1 or rows, tokens]: what a call means that gives
+// no positions. The masks must have passed check_mask and check_attention_indices.
+struct OrderPositions {
+  Positions query, key;
+};
+OrderPositions positions_by_order(const AttentionArgs&, CallArena&);
+
 }  // namespace posenc::v0::detail

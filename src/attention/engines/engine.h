@@ -29,17 +29,34 @@ std::span<const Engine> engines() noexcept;
 // The first engine that takes the call. The last one must take every call.
 const Engine& choose_engine(std::span<const Engine>, const ReadyCall&, const LoweredCall&);
 
-// attend and attend_backward with what a plan prepared.
-void attend_lowered(const AttentionArgs&, const LoweredCall&, const AttentionResult&,
-                    const Executor&, Workspace);
+// attend and attend_backward with what a plan prepared, checks included. With an arena that counts
+// they take their memory and return.
+void attend_lowered(const AttentionArgs&, const LoweredCall&, const AttentionResult&, CallArena&,
+                    const Executor&);
 void attend_lowered_backward(const AttentionArgs&, const LoweredCall&, const ConstAttentionResult&,
                              const ConstAttentionResult& d_result, const AttentionGradients&,
-                             const Executor&, Workspace);
+                             CallArena&, const Executor&);
 
-// Bytes of a workspace for each. Throws nothing of a call that was checked.
-std::size_t forward_bytes(const AttentionArgs&, const LoweredCall&, const Executor&);
-std::size_t backward_bytes(const AttentionArgs&, const LoweredCall&, const AttentionGradients&,
+// attend_scores and attend_scores_backward with what a plan prepared.
+void attend_scores_lowered(const AttentionArgs&, const LoweredCall&, const AttentionScores&,
                            const Executor&);
+void attend_scores_lowered_backward(const AttentionArgs&, const LoweredCall&,
+                                    const ConstTensorView& d_scores, const AttentionGradients&,
+                                    const Executor&);
+
+// Throws [attention]: a workspace of fewer bytes than needed.
+[[noreturn]] void refuse_workspace(Workspace, std::size_t needed);
+// run(arena) in the workspace; in memory of its own where that is empty. With an arena that counts,
+// run gives the size that a message names.
+template <class F>
+void run_in(Workspace w, const F& run) {
+  CallArena arena(w);
+  try {
+    run(arena);
+  } catch (const WorkspaceEnds&) {
+    refuse_workspace(w, bytes_of(run));
+  }
+}
 
 // explain_plan with what a plan prepared.
 PlanExplanation explain_lowered(const AttentionArgs&, const LoweredCall&);

@@ -16,7 +16,8 @@ PlanExplanation detail::explain_lowered(const AttentionArgs& a, const LoweredCal
   e.engine = chosen.name;
   for (const Engine* other = engines().data(); other != &chosen; ++other)
     e.others.push_back({std::string(other->name), std::string(other->why_not(call, lowered))});
-  e.workspace_bytes = forward_bytes(a, lowered, default_executor());
+  e.workspace_bytes = bytes_of(
+      [&](CallArena& counted) { attend_lowered(a, lowered, {}, counted, default_executor()); });
   for (const Term& t : a.terms) e.terms.push_back({std::string(term_name(t)), term_class(t)});
   return e;
 }

@@ -252,17 +252,16 @@ void exact_backward(const ReadyCall& call, const LoweredCall& lowered, const Con
   run_backward(call, lowered, {.result = d_result}, g, arena, executor);
 }
 
-}  // namespace detail
-
-void attend_scores_backward(const AttentionArgs& a, const ConstTensorView& d_scores,
-                            const AttentionGradients& g, const Executor& executor) {
-  using namespace detail;
+void exact_scores_backward(const AttentionArgs& a, const LoweredCall& lowered,
+                           const ConstTensorView& d_scores, const AttentionGradients& g,
+                           const Executor& executor) {
   check_attention(a, g);
   check_attention_indices(a);
   check_read_scores(a, d_scores);
   check_overlap(d_scores, g);
   CallArena arena;
-  run_backward(ReadyCall(a, arena), {}, {.scores = &d_scores}, g, arena, executor);
+  run_backward(ReadyCall(a, arena), lowered, {.scores = &d_scores}, g, arena, executor);
 }
 
+}  // namespace detail
 }  // namespace posenc::v0

@@ -13,4 +13,11 @@ void exact_backward(const ReadyCall&, const LoweredCall&, const ConstAttentionRe
                     const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
                     const Executor&);
 
+// The calls are checked here.
+void exact_scores(const AttentionArgs&, const LoweredCall&, const AttentionScores&,
+                  const Executor&);
+void exact_scores_backward(const AttentionArgs&, const LoweredCall&,
+                           const ConstTensorView& d_scores, const AttentionGradients&,
+                           const Executor&);
+
 }  // namespace posenc::v0::detail

@@ -4,6 +4,7 @@
 
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
+#include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
 #include "core/element.h"
 #include "core/shape.h"
@@ -75,14 +76,13 @@ void put_scores(const CallView& c, HeadRow& r, RowWork& w, const AttentionScores
 }
 
 }  // namespace
-}  // namespace detail
 
-void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Executor& executor) {
-  using namespace detail;
+void exact_scores(const AttentionArgs& a, const LoweredCall& lowered, const AttentionScores& s,
+                  const Executor& executor) {
   check_call(a);
   check_attention_indices(a);
   CallArena arena;
-  const CallView c(ReadyCall(a, arena), {}, false, arena, executor);
+  const CallView c(ReadyCall(a, arena), lowered, false, arena, executor);
   std::vector<Operand> written;
   const auto check = [&](const TensorView& v, const char* name) {
     check_pairs_view(c, v, name);
@@ -101,4 +101,5 @@ void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Execu
       [&](RowWork& w) noexcept { each_head(w, [&](HeadRow& r) { put_scores(c, r, w, s); }); });
 }
 
+}  // namespace detail
 }  // namespace posenc::v0

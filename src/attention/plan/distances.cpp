@@ -142,24 +142,35 @@ void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool
 
 }  // namespace detail
 
-std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key) {
-  using namespace detail;
+namespace detail {
+
+// Before axes are read.
+void check_distance_positions(const Positions& query, const Positions& key) {
   check_positions_view("distance", "positions of queries", query);
   check_positions_view("distance", "positions of keys", key);
   if (query.axes != key.axes)
     refuse_field("distance", "keys",
                  "must have the axes of the queries, " + std::to_string(query.axes),
                  static_cast<Index>(key.axes));
-  std::vector<DistanceRange> ranges(static_cast<std::size_t>(query.axes));
-  if (query.count == 0 || key.count == 0 || query.batch == 0 || key.batch == 0) return ranges;
+}
+
+DistanceRange distance_range(const Positions& query, const Positions& key, std::int32_t axis) {
+  if (query.count == 0 || key.count == 0 || query.batch == 0 || key.batch == 0) return {};
   // Rows of one batch, or one row for all: else every row may meet every other.
   const bool rows = query.batch == 1 || key.batch == 1 || query.batch == key.batch;
-  for (std::int32_t axis = 0; axis < query.axes; ++axis) {
-    const Extent q = extent_of(query, axis), k = extent_of(key, axis);
-    DistanceRange& r = ranges[static_cast<std::size_t>(axis)];
-    r = distance_between(q, k);
-    if (rows && !is_far(q) && !is_far(k)) add_runs(query, key, axis, r);
-  }
+  const Extent q = extent_of(query, axis), k = extent_of(key, axis);
+  DistanceRange r = distance_between(q, k);
+  if (rows && !is_far(q) && !is_far(k)) add_runs(query, key, axis, r);
+  return r;
+}
+
+}  // namespace detail
+
+std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key) {
+  detail::check_distance_positions(query, key);
+  std::vector<DistanceRange> ranges;
+  for (std::int32_t axis = 0; axis < query.axes; ++axis)
+    ranges.push_back(detail::distance_range(query, key, axis));
   return ranges;
 }
 

@@ -105,8 +105,8 @@ std::string shape_words(std::span<const Index> shape) {
 }
 
 PlanCall::PlanCall(const LoweredState& s, const AttentionArgs& call,
-                   std::span<const NamedArray> inputs)
-    : args(call) {
+                   std::span<const NamedArray> inputs, CallArena& arena)
+    : args(call), arena_(arena) {
   const AttentionSizes& plan = s.plan->sizes;
   const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
   const Index want[] = {plan.heads, plan.head_dim, plan.key_heads, plan.value_dim};
@@ -134,15 +134,11 @@ void PlanCall::fill_positions() {
   const Index keys = CallSizes(args).keys;
   const bool queries = args.query_positions.data == nullptr && args.q.tokens > 0;
   if (!queries && (args.key_positions.data != nullptr || keys <= 0)) return;
-  CallPositions of_order = default_positions(args);
-  if (queries) {
-    query_positions_ = std::move(of_order.query);
-    args.query_positions = query_positions_;
-  }
-  if (args.key_positions.data == nullptr && keys > 0) {
-    key_positions_ = std::move(of_order.key);
-    args.key_positions = key_positions_;
-  }
+  check_mask(args, CallSizes(args));
+  check_attention_indices(args);
+  const OrderPositions of_order = positions_by_order(args, arena_);
+  if (queries) args.query_positions = of_order.query;
+  if (args.key_positions.data == nullptr && keys > 0) args.key_positions = of_order.key;
 }
 
 // A line is constant beyond what was lowered, which most schemes are not, and holds anything between
@@ -154,10 +150,12 @@ void PlanCall::check_distances(const LoweredState& s) const {
   const Mask& m = args.mask;
   const bool all_future = !m.causal && m.window_right == kUnbounded && m.chunk == 0;
   const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
-  const std::vector<DistanceRange> of_call =
-      distance_ranges(args.query_positions, args.key_positions);
-  for (std::size_t a = 0; a < std::min(of_call.size(), s.shape.distance.size()); ++a)
-    check_lowered(of_call[a], s.shape.distance[a], all_future, all_past);
+  check_distance_positions(args.query_positions, args.key_positions);
+  for (std::int32_t axis = 0; axis < args.query_positions.axes; ++axis) {
+    const DistanceRange of_call = distance_range(args.query_positions, args.key_positions, axis);
+    if (const auto a = static_cast<std::size_t>(axis); a < s.shape.distance.size())
+      check_lowered(of_call, s.shape.distance[a], all_future, all_past);
+  }
 }
 
 void PlanCall::merge_requests(const LoweredState& s) {
@@ -188,41 +186,50 @@ void PlanCall::merge_requests(const LoweredState& s) {
 void PlanCall::add_stages(const LoweredState& s) {
   const std::optional<RotarySpec>& rotary = s.plan->rotary;
   stages = args.prepare.size();
-  stages_.assign(args.prepare.begin(), args.prepare.end());
-  bool placed = false;
-  for (Stage& stage : stages_) {
-    if (stage.kind != StageKind::rotate || stage.rotary != nullptr) continue;
-    if (!rotary)
-      refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
-    stage.rotary = &*rotary;
-    placed = true;
+  const auto marks_place = [](const Stage& stage) {
+    return stage.kind == StageKind::rotate && stage.rotary == nullptr;
+  };
+  const bool placed = std::any_of(args.prepare.begin(), args.prepare.end(), marks_place);
+  const bool added = rotary && !placed;
+  stages_ = arena_.objects<Stage>(
+      static_cast<Index>(stages + (added ? 1 : 0) + s.requests.prepare.size()));
+  auto next = std::copy(args.prepare.begin(), args.prepare.end(), stages_.begin());
+  if (added) *next++ = {.kind = StageKind::rotate, .rotary = &*rotary};
+  std::copy(s.requests.prepare.begin(), s.requests.prepare.end(), next);
+  rotations_ = arena_.objects<const RotaryPlan*>(static_cast<Index>(stages_.size()));
+  for (std::size_t n = 0; n < stages_.size(); ++n) {
+    Stage& stage = stages_[n];
+    if (n < stages && marks_place(stage)) {
+      if (!rotary)
+        refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
+      stage.rotary = &*rotary;
+    }
+    if (rotary && stage.rotary == &*rotary) rotations_[n] = &*s.plan->rotation;
   }
-  if (rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*rotary});
-  stages_.insert(stages_.end(), s.requests.prepare.begin(), s.requests.prepare.end());
-  for (const Stage& stage : stages_)
-    rotations_.push_back(rotary && stage.rotary == &*rotary ? &*s.plan->rotation : nullptr);
   args.prepare = stages_;
 }
 
 void PlanCall::bind_inputs(const PlanScheme& scheme, std::span<const NamedArray> inputs,
-                           Bound& to) const {
+                           Bound& to) {
+  const std::span<ConstTensorView> views =
+      arena_.objects<ConstTensorView>(static_cast<Index>(scheme.inputs.size()));
   for (std::size_t n = 0; n < scheme.inputs.size(); ++n) {
     const std::string& name = scheme.input_names[n];
     if (is_call_tensor(name)) {
       if (name != "q" && !args.block_table.empty())
         refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
                name);
-      to.inputs.push_back(as_tensor(call_tensor(args, name)));
+      views[n] = as_tensor(call_tensor(args, name));
       continue;
     }
     const NamedArray* a = find_array(inputs, name);
     if (a == nullptr && !scheme.inputs[n].optional)
       refuse_missing("inputs", name, scheme.name(), shape_words(scheme.inputs[n].shape),
                      scheme.inputs[n].integer ? "i64 or i32" : "f64 or f32");
-    to.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
-    check_input(scheme.inputs[n], name, to.inputs.back(), to.data);
+    if (a != nullptr) views[n] = a->array;
+    check_input(scheme.inputs[n], name, views[n], to.data);
   }
-  to.data.inputs = to.inputs;
+  to.inputs = to.data.inputs = views;
 }
 
 void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> inputs) {
@@ -233,8 +240,11 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
   });
   find_own_keys();
   own = args.terms.size();
-  terms_.reserve(s.terms + own);
-  schemes.reserve(s.schemes.size());
+  terms_ = arena_.objects<Term>(static_cast<Index>(s.terms + own));
+  bands_ = arena_.objects<const Band*>(static_cast<Index>(s.terms + own));
+  schemes = arena_.objects<Bound>(static_cast<Index>(s.schemes.size()));
+  more_stores_.resize(std::max(s.schemes.size(), stores_.size()) - stores_.size());
+  std::size_t first = 0;
   const CallData data{.batch = args.q.batch,
                       .queries = args.q.tokens,
                       .keys = CallSizes(args).keys,
@@ -247,18 +257,21 @@ void PlanCall::bind_schemes(const LoweredState& s, std::span<const NamedArray> i
   for (std::size_t n = 0; n < s.schemes.size(); ++n) {
     const PlanScheme& scheme = s.plan->schemes[n];
     const SchemeTerms& lowered = s.schemes[n];
-    Bound& b = schemes.emplace_back();
+    Bound& b = schemes[n];
     b.data = data;
     bind_inputs(scheme, inputs, b);
-    b.first = terms_.size();
-    terms_.insert(terms_.end(), lowered.lowered.terms.begin(), lowered.lowered.terms.end());
-    bands_.insert(bands_.end(), lowered.bands.begin(), lowered.bands.end());
-    const std::span<Term> terms = std::span(terms_).subspan(b.first);
-    scheme.scheme.bind(s.shape, lowered.values, b.data, terms, b.store);
+    b.first = first;
+    const std::span<Term> terms = terms_.subspan(first, lowered.lowered.terms.size());
+    std::copy(lowered.lowered.terms.begin(), lowered.lowered.terms.end(), terms.begin());
+    std::copy(lowered.bands.begin(), lowered.bands.end(),
+              bands_.begin() + static_cast<std::ptrdiff_t>(first));
+    scheme.scheme.bind(s.shape, lowered.values, b.data, terms,
+                       n < stores_.size() ? stores_[n] : more_stores_[n - stores_.size()]);
     check_fit(scheme, terms, args);
+    first += terms.size();
   }
-  terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
-  bands_.resize(terms_.size());
+  std::copy(args.terms.begin(), args.terms.end(),
+            terms_.begin() + static_cast<std::ptrdiff_t>(first));
   move_network_last();
   first_own = s.terms - (moved_ ? 1 : 0);
   args.terms = terms_;
@@ -272,12 +285,17 @@ void PlanCall::find_own_keys() {
   check_attention_indices(args);
   const OrderView o(args, arena_);
   const bool rows = !m.query_offsets.empty() || o.query_order_rows > 1 || o.key_order_rows > 1;
-  for (Index b = 0; b < (rows && m.query_cu_seqlens.empty() ? args.q.batch : 1); ++b)
-    for (Index i = 0; i < args.q.tokens; ++i) {
-      const auto place = o.place(b, i);
-      own_keys_.push_back(o.key_at_own_order(place));
-      query_orders_.push_back(place.order);
+  const Index count = rows && m.query_cu_seqlens.empty() ? args.q.batch : 1;
+  const std::span<Index> own_keys = arena_.objects<Index>(count * o.Tq);
+  const std::span<Index> query_orders = arena_.objects<Index>(count * o.Tq);
+  std::size_t n = 0;
+  for (Index b = 0; b < count; ++b)
+    for (Index i = 0; i < o.Tq; ++i, ++n) {
+      const QueryPlace place = o.place(b, i);
+      own_keys[n] = o.key_at_own_order(place);
+      query_orders[n] = place.order;
     }
+  own_keys_ = own_keys, query_orders_ = query_orders;
   keys_by_order_ = o.keys_by_order;
 }
 

@@ -2,7 +2,7 @@
 // One call of a plan: the caller's arguments with the schemes' terms bound, and the way back of the
 // gradients.
 #pragma once
-#include <deque>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,9 +54,9 @@ std::string shape_words(std::span<const Index> shape);
                                  std::string_view got);
 const NamedArray* find_array(std::span<const NamedArray>, const std::string& name);
 // Throws: an array whose name is none of those that each(fn) gives to fn(name).
-template <class Each>
-void check_known_names(std::span<const NamedArray> list, std::string_view what, const Each& each) {
-  for (const NamedArray& a : list) {
+template <class List, class Each>
+void check_known_names(const List& list, std::string_view what, const Each& each) {
+  for (const auto& a : list) {
     bool known = false;
     each([&](const std::string& name) { known = known || name == a.name; });
     if (known) continue;
@@ -70,6 +70,10 @@ void check_known_names(std::span<const NamedArray> list, std::string_view what, 
 // above 0, are looked at.
 void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool all_future,
                    bool all_past);
+
+// distance_ranges by axis; it allocates only where distances leave gaps.
+void check_distance_positions(const Positions& query, const Positions& key);
+DistanceRange distance_range(const Positions& query, const Positions& key, std::int32_t axis);
 
 struct PlanState {
   AttentionSizes sizes;
@@ -107,19 +111,20 @@ struct LoweredState {
 };
 
 struct PlanCall {
-  PlanCall(const LoweredState&, const AttentionArgs&, std::span<const NamedArray> inputs);
+  // The arena must outlive the call.
+  PlanCall(const LoweredState&, const AttentionArgs&, std::span<const NamedArray> inputs,
+           CallArena&);
   PlanCall(const PlanCall&) = delete;
   PlanCall& operator=(const PlanCall&) = delete;
 
   // What the call gave one scheme.
   struct Bound {
-    std::vector<ConstTensorView> inputs{};
+    std::span<const ConstTensorView> inputs{};
     CallData data{};
-    TermStore store{};
     std::size_t first = 0;  // of its terms, before the network over scores moved to the end
   };
   AttentionArgs args;
-  std::vector<Bound> schemes;
+  std::span<Bound> schemes;
   std::size_t first_own = 0, own = 0;  // the caller's terms
   std::size_t stages = 0;              // the caller's
 
@@ -129,15 +134,16 @@ struct PlanCall {
   std::size_t term_index(std::size_t scheme, std::size_t n) const noexcept;
 
  private:
-  std::vector<Term> terms_;
-  std::vector<const Band*> bands_;
-  std::vector<const RotaryPlan*> rotations_;
+  CallArena& arena_;
+  std::span<Term> terms_;
+  std::span<const Band*> bands_;
+  std::span<const RotaryPlan*> rotations_;
   std::optional<std::size_t> moved_;  // this one is the last
-  std::vector<Stage> stages_;
-  OwnedPositions query_positions_, key_positions_;
-  CallArena arena_;
-  std::vector<Index> own_keys_, query_orders_;
-  std::span<const Index> keys_by_order_;
+  std::span<Stage> stages_;
+  std::span<const Index> own_keys_, query_orders_, keys_by_order_;
+  // Of the first schemes and of further ones: few schemes need no list.
+  std::array<TermStore, 4> stores_;
+  std::vector<TermStore> more_stores_;
 
   void fill_positions();
   void find_own_keys();
@@ -145,13 +151,14 @@ struct PlanCall {
   void merge_requests(const LoweredState&);
   void add_stages(const LoweredState&);
   void bind_schemes(const LoweredState&, std::span<const NamedArray> inputs);
-  void bind_inputs(const PlanScheme&, std::span<const NamedArray> inputs, Bound&) const;
+  void bind_inputs(const PlanScheme&, std::span<const NamedArray> inputs, Bound&);
   void move_network_last();
 };
 
 struct PlanGradients {
+  // The arena must outlive the gradients.
   PlanGradients(const LoweredState&, const PlanCall&, const AttentionGradients&,
-                std::span<const NamedGradient>);
+                std::span<const NamedGradient>, CallArena&);
   PlanGradients(const PlanGradients&) = delete;
   PlanGradients& operator=(const PlanGradients&) = delete;
   // Throws: a named gradient over that of the result, which is read while others are written.
@@ -163,20 +170,21 @@ struct PlanGradients {
 
  private:
   struct Wanted {
-    std::vector<TensorView> parameters{}, inputs{};
+    std::span<TensorView> parameters{}, inputs{};
+    std::span<TermGradient> terms{};
     bool any = false;
   };
-  std::vector<Wanted> wanted_;
-  std::vector<TermGradient> terms_;
-  std::vector<StageGradient> stages_;
-  std::deque<std::vector<double>> numbers_;
-  std::vector<Operand> written_;   // the named ones
-  std::deque<std::string> names_;  // of operands
+  CallArena& arena_;
+  std::span<Wanted> wanted_;
+  std::span<TermGradient> terms_;
+  std::span<StageGradient> stages_;
+  std::span<Operand> written_;  // the named ones
 
   TensorView zeros(std::span<const Index> shape);
   TensorView like(const ConstTensorView&);
   Heads like(const ConstHeads&);
   TermGradient of_term(const Term&);
+  Operand operand(std::string_view what, std::string_view name, const ConstTensorView&);
   void find_wanted(const PlanState&, const PlanCall&, std::span<const NamedGradient>,
                    const AttentionGradients&);
   void check_overlap(const PlanState&, const PlanCall&, const AttentionGradients&,

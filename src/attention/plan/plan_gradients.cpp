@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/call/check_overlap.h"
+#include "attention/call/field_name.h"
 #include "attention/plan/plan_call.h"
 #include "core/extent.h"
 #include "core/shape.h"
@@ -11,9 +12,9 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-void check_named(const std::string& name, const TensorView& v, std::span<const Index> shape) {
+void check_named(std::string_view name, const TensorView& v, std::span<const Index> shape) {
   if (v.empty()) return;
-  const std::string what = "the gradient of " + name;
+  const FieldName what("the gradient of ", name);
   if (v.device != Device::cpu) refuse_field(kPlan, what, "must be in the CPU's memory");
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
     refuse_field(kPlan, what, "must be f64 or f32", dtype_name(v.dtype));
@@ -26,8 +27,9 @@ void check_named(const std::string& name, const TensorView& v, std::span<const I
 }  // namespace
 
 PlanGradients::PlanGradients(const LoweredState& s, const PlanCall& call,
-                             const AttentionGradients& own, std::span<const NamedGradient> named)
-    : gradients(own) {
+                             const AttentionGradients& own, std::span<const NamedGradient> named,
+                             CallArena& arena)
+    : gradients(own), arena_(arena) {
   if (!own.terms.empty() && own.terms.size() != call.own)
     refuse(kPlan, "gradients of terms must be those of the call, " + std::to_string(call.own),
            static_cast<Index>(own.terms.size()));
@@ -39,8 +41,8 @@ PlanGradients::PlanGradients(const LoweredState& s, const PlanCall& call,
   find_wanted(*s.plan, call, named, own);
   place_terms(s, call, own);
   if (!own.prepare.empty()) {
-    stages_.assign(own.prepare.begin(), own.prepare.end());
-    stages_.resize(call.args.prepare.size());
+    stages_ = arena_.objects<StageGradient>(static_cast<Index>(call.args.prepare.size()));
+    std::copy(own.prepare.begin(), own.prepare.end(), stages_.begin());
     gradients.prepare = stages_;
   }
   check_attention(call.args, gradients);
@@ -63,34 +65,32 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
     const Heads& h = name == "q" ? own.q : name == "k" ? own.k : own.v;
     return h.data == nullptr ? TensorView{} : as_tensor(h);
   };
+  wanted_ = arena_.objects<Wanted>(static_cast<Index>(s.schemes.size()));
   for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     const PlanScheme& scheme = s.schemes[p];
-    Wanted& w = wanted_.emplace_back();
+    Wanted& w = wanted_[p];
+    w.parameters = arena_.objects<TensorView>(static_cast<Index>(scheme.parameters.size()));
+    w.inputs = arena_.objects<TensorView>(static_cast<Index>(scheme.inputs.size()));
     for (std::size_t n = 0; n < scheme.parameters.size(); ++n) {
       const std::string& name = scheme.parameter_names[n];
-      w.parameters.push_back(view(name));
-      check_named(name, w.parameters.back(), scheme.parameters[n].shape);
+      w.parameters[n] = view(name);
+      check_named(name, w.parameters[n], scheme.parameters[n].shape);
     }
     for (std::size_t n = 0; n < scheme.inputs.size(); ++n) {
       const std::string& name = scheme.input_names[n];
-      if (scheme.inputs[n].integer) {
-        w.inputs.emplace_back();
-        continue;
-      }
-      w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
+      if (scheme.inputs[n].integer) continue;
+      w.inputs[n] = is_call_tensor(name) ? of_call(name) : view(name);
       if (is_call_tensor(name)) continue;
       const ConstTensorView& given = call.schemes[p].inputs[n];
-      if (given.empty() && !w.inputs.back().empty())
+      if (given.empty() && !w.inputs[n].empty())
         refuse(kPlan, "a gradient must be of an input that the call has; it lacks", name);
-      check_named(name, w.inputs.back(),
+      check_named(name, w.inputs[n],
                   std::span(given.shape.data(), static_cast<std::size_t>(given.rank)));
     }
     for (const auto* list : {&w.parameters, &w.inputs})
       for (const TensorView& v : *list) w.any = w.any || !v.empty();
   }
-  std::vector<NamedArray> given;
-  for (const NamedGradient& g : named) given.push_back({g.name, g.array});
-  check_known_names(given, "gradients", [&](const auto& fn) {
+  check_known_names(named, "gradients", [&](const auto& fn) {
     for (const PlanScheme& scheme : s.schemes) {
       for (const std::string& name : scheme.parameter_names) fn(name);
       for (std::size_t n = 0; n < scheme.inputs.size(); ++n)
@@ -100,30 +100,39 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
   });
 }
 
+// With its name in the arena.
+Operand PlanGradients::operand(std::string_view what, std::string_view name,
+                               const ConstTensorView& v) {
+  const std::span<char> text = arena_.objects<char>(static_cast<Index>(what.size() + name.size()));
+  std::copy(name.begin(), name.end(), std::copy(what.begin(), what.end(), text.begin()));
+  return {std::string_view(text.data(), text.size()), memory_of(v)};
+}
+
 // Named gradients lie apart from all that the call and the schemes read; two gradients may be the
 // very same view.
 void PlanGradients::check_overlap(const PlanState& s, const PlanCall& call,
                                   const AttentionGradients& own,
                                   std::span<const NamedGradient> named) {
-  const std::vector<Operand> others = operands_written(own), read = operands_read(call.args);
-  std::vector<Operand> arrays;
-  const auto operand = [&](const std::string& name, const ConstTensorView& v) {
-    return Operand{names_.emplace_back(name), memory_of(v)};
-  };
+  const OperandList others = operands_written(own), read = operands_read(call.args);
+  Index given = 0, count = 0;
+  for (const NamedGradient& g : named) given += g.array.empty() ? 0 : 1;
+  for (const PlanScheme& scheme : s.schemes) count += static_cast<Index>(scheme.inputs.size());
+  written_ = arena_.objects<Operand>(given);
+  const std::span<Operand> arrays = arena_.objects<Operand>(count);  // the inputs of the call
+  std::size_t next = 0;
   for (const NamedGradient& g : named)
-    if (!g.array.empty())
-      written_.push_back(operand("the gradient of " + std::string(g.name), g.array));
+    if (!g.array.empty()) written_[next++] = operand("the gradient of ", g.name, g.array);
+  next = 0;
   for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     const PlanScheme& scheme = s.schemes[p];
     for (std::size_t n = 0; n < scheme.inputs.size(); ++n)
       if (!is_call_tensor(scheme.input_names[n]))
-        arrays.push_back(operand("the input " + scheme.input_names[n], call.schemes[p].inputs[n]));
+        arrays[next++] = operand("the input ", scheme.input_names[n], call.schemes[p].inputs[n]);
   }
   for (std::size_t n = 0; n < written_.size(); ++n) {
     check_no_self_overlap(kPlan, written_[n]);
     for (const Operand& other : others) check_in_place(kPlan, other, written_[n]);
-    for (const Operand& other : std::span(written_).subspan(n + 1))
-      check_in_place(kPlan, other, written_[n]);
+    for (const Operand& other : written_.subspan(n + 1)) check_in_place(kPlan, other, written_[n]);
     for (const Operand& in : read) check_separate(kPlan, in, written_[n]);
     for (const Operand& in : arrays) check_separate(kPlan, in, written_[n]);
   }
@@ -145,16 +154,18 @@ void PlanGradients::check_upstream(const ConstTensorView& d_scores) const {
 
 void PlanGradients::place_terms(const LoweredState& s, const PlanCall& call,
                                 const AttentionGradients& own) {
-  terms_.resize(call.args.terms.size());
+  terms_ = arena_.objects<TermGradient>(static_cast<Index>(call.args.terms.size()));
   bool any = !own.terms.empty();
   std::copy(own.terms.begin(), own.terms.end(),
             terms_.begin() + static_cast<std::ptrdiff_t>(call.first_own));
   for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     if (!wanted_[p].any) continue;
     any = true;
-    for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n) {
+    const std::size_t count = s.schemes[p].lowered.terms.size();
+    wanted_[p].terms = arena_.objects<TermGradient>(static_cast<Index>(count));
+    for (std::size_t n = 0; n < count; ++n) {
       const std::size_t at = call.term_index(p, n);
-      terms_[at] = of_term(call.args.terms[at]);
+      wanted_[p].terms[n] = terms_[at] = of_term(call.args.terms[at]);
     }
     if (!s.schemes[p].lowered.requests.head_scale.empty())
       gradients.head_scale = like(s.schemes[p].lowered.requests.head_scale);
@@ -163,11 +174,12 @@ void PlanGradients::place_terms(const LoweredState& s, const PlanCall& call,
 }
 
 TensorView PlanGradients::zeros(std::span<const Index> shape) {
-  std::size_t n = 1;
-  for (const Index size : shape) n *= static_cast<std::size_t>(size);
+  Index n = 1;
+  for (const Index size : shape) n *= size;
   // An array without elements has memory all the same: an empty view is one that is not wanted.
-  numbers_.emplace_back(std::max<std::size_t>(n, 1), 0.0);
-  return tensor(static_cast<void*>(numbers_.back().data()), DType::f64, shape);
+  // With an arena that counts too, since gradients are wanted or not by it.
+  const std::span<double> x = arena_.objects<double>(std::max<Index>(n, 1));
+  return tensor(static_cast<void*>(x.data()), DType::f64, shape);
 }
 
 TensorView PlanGradients::like(const ConstTensorView& v) {
@@ -194,10 +206,7 @@ TermGradient PlanGradients::of_term(const Term& term) {
 void PlanGradients::pull_back(const LoweredState& s, const PlanCall& call) {
   for (std::size_t p = 0; p < s.schemes.size(); ++p) {
     if (!wanted_[p].any) continue;
-    std::vector<TermGradient> own;
-    for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n)
-      own.push_back(terms_[call.term_index(p, n)]);
-    LoweredGradient g{own, {}};
+    LoweredGradient g{wanted_[p].terms, {}};
     if (!s.schemes[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
     s.plan->schemes[p].scheme.pull_back(s.shape, s.schemes[p].values, call.schemes[p].data, g,
                                         wanted_[p].parameters, wanted_[p].inputs);
