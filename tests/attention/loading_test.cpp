@@ -11,6 +11,8 @@
 #include "posenc/attention/attend.h"
 #include "posenc/attention/explain_plan.h"
 #include "posenc/core/isa.h"
+#include "posenc/positions/sequence.h"
+#include "posenc/rotary/rope.h"
 #include "support/random.h"
 
 namespace posenc {
@@ -62,10 +64,11 @@ TEST(Widen, RowsAndTilesHoldTheElements) {
 // Up to 40 queries, of which the last has order 139, and a cache of 150 keys.
 struct CacheCall {
   static constexpr Index kKeys = 150, kHeads = 4, kGroups = 2, kDim = 19, kPage = 5;
-  CacheCall(DType t, bool by_pages)
-      : q(t, 40 * kHeads * kDim, 1),
-        k(t, kKeys * kGroups * kDim, 2),
-        v(t, kKeys * kGroups * kDim, 3),
+  CacheCall(DType t, bool by_pages, Index channels = kDim)
+      : dim(channels),
+        q(t, 40 * kHeads * dim, 1),
+        k(t, kKeys * kGroups * dim, 2),
+        v(t, kKeys * kGroups * dim, 3),
         paged(by_pages) {
     // Each page where the reversed table says.
     for (Index p = 0; p < kKeys / kPage; ++p) pages.push_back(kKeys / kPage - 1 - p);
@@ -75,9 +78,9 @@ struct CacheCall {
       return heads(tensor(x.from(first), x.type, shape), HeadsLayout::bthd);
     };
     AttentionArgs a;
-    a.q = of(q, (40 - queries) * kHeads * kDim, {1, queries, kHeads, kDim});
-    const std::vector<Index> shape = paged ? std::vector<Index>{kKeys / kPage, kPage, kGroups, kDim}
-                                           : std::vector<Index>{1, kKeys, kGroups, kDim};
+    a.q = of(q, (40 - queries) * kHeads * dim, {1, queries, kHeads, dim});
+    const std::vector<Index> shape = paged ? std::vector<Index>{kKeys / kPage, kPage, kGroups, dim}
+                                           : std::vector<Index>{1, kKeys, kGroups, dim};
     a.k = of(k, 0, shape), a.v = of(v, 0, shape);
     a.scale = 0.3;
     a.mask.causal = true;
@@ -87,6 +90,7 @@ struct CacheCall {
     a.mask.key_length = tensor(&length, {1});
     return a;
   }
+  Index dim;
   LoadedNumbers q, k, v;
   bool paged;
   std::vector<Index> pages;
@@ -94,22 +98,20 @@ struct CacheCall {
 };
 
 struct LastRow {
-  std::vector<double> out = std::vector<double>(40 * CacheCall::kHeads * CacheCall::kDim);
-  std::vector<double> lse = std::vector<double>(40 * CacheCall::kHeads);
+  std::vector<double> out, lse = std::vector<double>(CacheCall::kHeads);
 };
 // Of the last query alone.
 LastRow last_row(const AttentionArgs& a) {
   LastRow r;
-  const Index n = a.q.tokens, width = CacheCall::kHeads * CacheCall::kDim;
+  const Index n = a.q.tokens, width = CacheCall::kHeads * a.q.dim;
   std::vector<double> out(static_cast<std::size_t>(n * width));
   const Heads o = heads(tensor(static_cast<void*>(out.data()), a.q.dtype,
-                               std::vector<Index>{1, n, CacheCall::kHeads, CacheCall::kDim}),
+                               std::vector<Index>{1, n, CacheCall::kHeads, a.q.dim}),
                         HeadsLayout::bthd);
   std::vector<double> lse(static_cast<std::size_t>(n * CacheCall::kHeads));
   attend(a, {o, tensor(lse.data(), {1, CacheCall::kHeads, n})});
   for (Index i = 0; i < width; ++i)
-    r.out[static_cast<std::size_t>(i)] =
-        detail::float_element(out.data(), a.q.dtype, (n - 1) * width + i);
+    r.out.push_back(detail::float_element(out.data(), a.q.dtype, (n - 1) * width + i));
   for (Index h = 0; h < CacheCall::kHeads; ++h)
     r.lse[static_cast<std::size_t>(h)] = lse[static_cast<std::size_t>(h * n + n - 1)];
   return r;
@@ -127,6 +129,33 @@ TEST(Loading, OneQueryGivesTheBitsThatItGivesAmongOthers) {
           const LastRow want = last_row(many), got = last_row(few);
           EXPECT_EQ(got.out, want.out) << dtype_name(type) << paged << window << queries;
           EXPECT_EQ(got.lse, want.lse);
+        }
+}
+
+// Few queries read the keys through biases, norms and rotations, a few keys at a time.
+TEST(Loading, StagesOfFewQueriesGiveTheSameBits) {
+  const RotarySpec rope = resolve(Rope{.head_dim = 20, .pairing = Pairing::half_split});
+  test::Random random(5);
+  const std::vector<double> numbers = random.normals(2 * 20);
+  const ConstTensorView array = tensor(numbers.data(), {2, 20});
+  const Stage stages[] = {{.kind = StageKind::add, .q = array, .k = array},
+                          {.kind = StageKind::rotate, .rotary = &rope},
+                          {.kind = StageKind::rms, .q = array, .k = array, .epsilon = 1e-6},
+                          {.kind = StageKind::l2, .epsilon = 1e-12}};
+  const OwnedPositions keys = arange(-30, CacheCall::kKeys);
+  for (const DType type : kTypes)
+    for (const bool paged : {false, true})
+      for (const Index window : {kUnbounded, Index{20}})
+        for (const Index queries : {1, 8}) {
+          const CacheCall call(type, paged, 20);
+          AttentionArgs many = call.args(40), few = call.args(queries);
+          const OwnedPositions of_many = arange(70, 40), of_few = arange(110 - queries, queries);
+          many.query_positions = of_many, few.query_positions = of_few;
+          many.key_positions = few.key_positions = keys;
+          many.prepare = few.prepare = stages;
+          many.mask.window_left = few.mask.window_left = window;
+          EXPECT_EQ(last_row(few).out, last_row(many).out)
+              << dtype_name(type) << paged << window << queries;
         }
 }
 
@@ -184,6 +213,12 @@ TEST(Loading, FewQueriesNeedNoCopyOfTheCache) {
   EXPECT_GE(bytes(), kRow);
   EXPECT_LE(bytes(), 2 * kRow);
   EXPECT_EQ(explain_plan(a).workspace_bytes, workspace_bytes(a));
+  const RotarySpec rope = resolve(Rope{.head_dim = kDim, .pairing = Pairing::half_split});
+  const OwnedPositions keys = arange(0, kKeys), query = arange(kKeys - 1, 1);
+  const Stage rotation{.kind = StageKind::rotate, .rotary = &rope};
+  a.key_positions = keys, a.query_positions = query, a.prepare = {&rotation, 1};
+  EXPECT_LE(bytes(), 5 * kRow);  // and the positions, as integers and as doubles
+  a.prepare = {}, a.key_positions = a.query_positions = {};
   a.q = heads(x.data(), 32, kHeads, kDim);
   EXPECT_GE(bytes(), 2 * kCopy);
   EXPECT_LE(bytes(), 2 * kCopy + 10 * kRow);

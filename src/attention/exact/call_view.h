@@ -2,6 +2,7 @@
 // A call made ready for the exact engine: everything in double, by heads, prepared.
 #pragma once
 #include <span>
+#include <vector>
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
@@ -80,6 +81,9 @@ struct CallView : ReadyCall {
   std::span<double> k_tiles, v_tiles;  // v_tiles: backward
   // Of each stage but rotations: backward.
   std::span<std::span<double>> q_before, k_before;
+  // Of each stage that rotates: of the plan, or made for the call.
+  std::span<const RotaryPlan*> rotations;
+  std::vector<RotaryPlan> own_rotations;
   // Where `streams`, k, v and their tiles are empty: rows of scores read the sources.
   VectorSource key_source, value_source;
   bool streams = false;
@@ -116,6 +120,8 @@ struct CallView : ReadyCall {
 TermView view_of(const CallView&, std::size_t term, bool backward, CallArena&);
 // stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
 void run_stages(CallView&, bool backward, CallArena&, const Executor&);
+// Keys of one group through the stages, [tokens, D], where the call streams them.
+void run_key_stages(const CallView&, Index r, Index g, Run some, double* k) noexcept;
 // Gradients of q, k and v as prepared. array_sums: for the largest array of a stage.
 struct StagePull {
   std::span<double> q, k, v, array_sums;

@@ -18,10 +18,15 @@ Index keys_tiles_size(const CallView& c, Index channels) {
   return c.R * c.G * tiles_size(c.Tk, channels);
 }
 
+// Keys are read as rows beside their products with q.
 bool reads_key_rows(const AttentionArgs& a, bool backward) {
-  return backward || !a.prepare.empty() ||
-         std::any_of(a.terms.begin(), a.terms.end(),
-                     [](const Term& t) { return term_arrays(t).key.content; });
+  return backward || std::any_of(a.terms.begin(), a.terms.end(),
+                                 [](const Term& t) { return term_arrays(t).key.content; });
+}
+// Values are read as they are given, and by their weights alone.
+bool streams_values(const AttentionArgs& a) {
+  return a.normalisation != Normalisation::stick_breaking_own &&
+         std::none_of(a.prepare.begin(), a.prepare.end(), [](const Stage& s) { return s.value; });
 }
 
 }  // namespace
@@ -29,10 +34,11 @@ bool reads_key_rows(const AttentionArgs& a, bool backward) {
 CallCopies call_copies(const AttentionArgs& a, bool backward) {
   const CallSizes s(a);
   CallCopies copies;
-  copies.key_rows = reads_key_rows(a, backward);
+  const bool key_rows = reads_key_rows(a, backward);
   // One block of rows reads all of its keys: nobody else needs a copy.
-  copies.streams = !copies.key_rows && a.normalisation != Normalisation::stick_breaking_own &&
-                   s.heads / s.key_heads * s.queries <= kBlockRows;
+  copies.streams =
+      !key_rows && streams_values(a) && s.heads / s.key_heads * s.queries <= kBlockRows;
+  copies.key_rows = !copies.streams && (key_rows || !a.prepare.empty());
   const Index key_bytes = copies.streams ? 0 : copies.key_rows ? 16 : 8;
   const Index value_bytes = copies.streams ? 0 : backward ? 16 : 8;
   for (const Index n :
@@ -68,6 +74,16 @@ void load_keys(CallView& c, bool backward, CallArena& arena, const Executor& exe
       c.key_source.load_tiles(r, g, some,
                               c.k_tiles.data() + slab * tiles_size(c.Tk, c.D) + some.begin * c.D);
   });
+}
+
+void stream_key_tiles(const CallView& c, Index r, Index g, Run some, double* to) noexcept {
+  if (c.args.prepare.empty()) return c.key_source.load_tiles(r, g, some, to);
+  double* rows = to + streamed_keys(c.D) * c.D;
+  c.key_source.load_rows(r, g, some, rows);
+  run_key_stages(c, r, g, some, rows);
+  const Index count = some.end - some.begin;
+  VectorSource(ConstHeads{rows, 1, count, 1, c.D, 0, c.D, 0, 1, DType::f64})
+      .load_tiles(0, 0, {0, count}, to);
 }
 
 void make_key_tiles(CallView& c, bool backward, CallArena& arena, const Executor& executor) {

@@ -15,6 +15,13 @@ struct CallCopies {
 };
 CallCopies call_copies(const AttentionArgs&, bool backward);
 
+// Keys or values that are converted at a time where a call streams them: they stay in the first cache.
+inline Index streamed_keys(Index channels) {
+  return std::max(kTile, 4096 / std::max<Index>(1, channels) / kTile * kTile);
+}
+// At most so many keys as prepared, as tiles; `to` has room for them twice.
+void stream_key_tiles(const CallView&, Index r, Index g, Run some, double* to) noexcept;
+
 // Reads keys and values: all that some query may see, each once.
 void load_keys(CallView&, bool backward, CallArena&, const Executor&);
 // The tiles of k, and backward of v, from the rows: after the stages.

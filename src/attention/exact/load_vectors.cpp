@@ -12,11 +12,21 @@ namespace posenc::inline v0::detail {
 VectorSource::VectorSource(const ConstHeads& x, const ConstTensorView& block_table)
     : x_(x), block_table_(block_table), widen_(&widen_kernels(active_isa(), x.dtype)) {}
 
-Index VectorSource::offset(Index row, Index group, Index token) const noexcept {
+template <class F>
+void VectorSource::each_token(Index row, Index group, Run some, const F& fn) const noexcept {
   const Index head = group * x_.head_stride;
-  if (block_table_.empty()) return row * x_.batch_stride + token * x_.token_stride + head;
-  return read_index(block_table_, row, token / x_.tokens) * x_.batch_stride +
-         token % x_.tokens * x_.token_stride + head;
+  if (block_table_.empty()) {
+    Index from = row * x_.batch_stride + some.begin * x_.token_stride + head;
+    for (Index j = some.begin; j < some.end; ++j, from += x_.token_stride) fn(j, from);
+    return;
+  }
+  for (Index j = some.begin; j < some.end;) {
+    const Index page = j / x_.tokens, slot = j - page * x_.tokens;
+    const Index end = std::min(some.end, j + x_.tokens - slot);
+    Index from =
+        read_index(block_table_, row, page) * x_.batch_stride + slot * x_.token_stride + head;
+    for (; j < end; ++j, from += x_.token_stride) fn(j, from);
+  }
 }
 
 void VectorSource::load_strided(Index element, double* to, Index step) const noexcept {
@@ -25,28 +35,32 @@ void VectorSource::load_strided(Index element, double* to, Index step) const noe
 }
 
 void VectorSource::load_rows(Index row, Index group, Run some, double* to) const noexcept {
-  for (Index j = some.begin; j < some.end; ++j, to += x_.dim) {
-    const Index from = offset(row, group, j);
+  each_token(row, group, some, [&](Index, Index from) {
     if (x_.dim_stride == 1)
       widen_->row(to, at(from), x_.dim);
     else
       load_strided(from, to, 1);
-  }
+    to += x_.dim;
+  });
 }
 
 void VectorSource::load_tiles(Index row, Index group, Run some, double* to) const noexcept {
-  for (Index first = some.begin; first < some.end; first += kTile, to += kTile * x_.dim) {
-    const Index count = std::min(kTile, some.end - first);
-    if (x_.dim_stride == 1) {
-      const void* rows[kTile];
-      for (Index j = 0; j < count; ++j) rows[j] = at(offset(row, group, first + j));
+  const void* rows[kTile];
+  each_token(row, group, some, [&](Index j, Index from) {
+    const Index in_tile = (j - some.begin) % kTile;
+    if (x_.dim_stride == 1)
+      rows[in_tile] = at(from);
+    else
+      load_strided(from, to + in_tile, kTile);
+    const Index count = in_tile + 1;
+    if (count < kTile && j + 1 < some.end) return;
+    if (x_.dim_stride == 1)
       widen_->tile(to, rows, count, x_.dim);
-      continue;
-    }
-    for (Index j = 0; j < count; ++j) load_strided(offset(row, group, first + j), to + j, kTile);
-    for (Index j = count; j < kTile; ++j)
-      for (Index d = 0; d < x_.dim; ++d) to[d * kTile + j] = 0;
-  }
+    else
+      for (Index d = 0; d < x_.dim; ++d)
+        std::fill(to + d * kTile + count, to + (d + 1) * kTile, 0.0);
+    to += kTile * x_.dim;
+  });
 }
 
 void read_vector(const ConstHeads& x, Index b, Index t, Index h, double* to) noexcept {

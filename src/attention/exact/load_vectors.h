@@ -22,7 +22,9 @@ class VectorSource {
   void load_tiles(Index row, Index group, Run some, double* to) const noexcept;
 
  private:
-  Index offset(Index row, Index group, Index token) const noexcept;
+  // fn(token, its first element); the block table is read once a page.
+  template <class F>
+  void each_token(Index row, Index group, Run some, const F& fn) const noexcept;
   const void* at(Index element) const noexcept {
     return static_cast<const std::byte*>(x_.data) + element * size_of(x_.dtype);
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 
+#include "attention/exact/load_keys.h"
 #include "attention/exact/row.h"
 
 namespace posenc::inline v0::detail {
@@ -66,10 +67,6 @@ void each_segment(RowBlock rows, const RunsOf& runs_of, const F& fn) {
 
 using RowArray = double* HeadRow::*;
 
-// Keys or values that are converted at a time: they stay in the first cache.
-inline Index streamed_keys(Index channels) {
-  return std::max(kTile, 4096 / std::max<Index>(1, channels) / kTile * kTile);
-}
 // fn(some) for pieces of a run.
 template <class F>
 void each_piece_of(Run run, Index channels, const F& fn) {
@@ -99,7 +96,7 @@ struct StreamedDots {
     double* to[kBlockRows];
     each_piece_of(run, c.D, [&](Run some) {
       for (Index n = 0; n < rows; ++n) to[n] = y[n] + some.begin;
-      c.key_source.load_tiles(r, slab % c.G, {some.begin, std::min(some.end, last)}, memory);
+      stream_key_tiles(c, r, slab % c.G, {some.begin, std::min(some.end, last)}, memory);
       c.lanes.dots(to, x, rows, memory, c.D, {0, some.end - some.begin});
     });
   }

@@ -216,7 +216,8 @@ RowWork::RowWork(const CallView& c, RowsFor what, CallArena& arena)
   take_rows(c, what, heads, arena);
   if (!c.mix_after.empty()) read_runs = RunList(arena.array<Run>(c.Tk / 2 + 2));
   if (c.streams)
-    streamed = arena.array<double>(std::max(streamed_keys(c.D) * c.D, streamed_keys(c.V) * c.V));
+    streamed =
+        arena.array<double>(std::max(2 * streamed_keys(c.D) * c.D, streamed_keys(c.V) * c.V));
   flags = arena.array<std::uint8_t>(c.Tk);
   if (!c.terms.empty())
     rows = arena.array<std::int32_t>(c.Tk), levels = arena.array<double>(2 * c.Tk + 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // q, k and v through the stages of a call, and the gradients of what came out back to the caller's.
 #include <cmath>
-#include <optional>
 
 #include "attention/call/check_parts.h"
 #include "attention/exact/call_view.h"
@@ -165,6 +164,9 @@ struct Rotation {
     const Positions p = positions_of_call(c.args.query_positions);
     for (Index b = 0; b < s.batch; ++b) apply(x, s, b, {0, s.tokens}, p, false);
   }
+  void check_keys(const StageShape& s) const {
+    if (s.vectors() > 0) positions_of_call(c.args.key_positions);
+  }
   // Those that some query may see.
   void keys(double* x, const StageShape& s, bool as_key) const {
     if (s.vectors() == 0) return;
@@ -182,15 +184,28 @@ struct Shapes {
 
 void rotate_all(const CallView& c, std::size_t stage, const Shapes& shapes, double* q, double* k,
                 double* v, RotateMode mode, const Executor& executor) {
-  const Stage& s = c.args.prepare[stage];
-  const RotaryPlan* lowered = c.lowered.rotation(stage);
-  std::optional<RotaryPlan> own;
-  if (lowered == nullptr)
-    lowered = &own.emplace(*s.rotary, DType::f64, PlanOptions{.outside = OutsideRange::allow});
-  const Rotation rotation{c, *lowered, mode, executor};
+  const Rotation rotation{c, *c.rotations[stage], mode, executor};
   rotation.queries(q, shapes.q);
+  if (c.streams) return rotation.check_keys(shapes.k);
   rotation.keys(k, shapes.k, true);
-  if (s.value) rotation.keys(v, shapes.v, false);
+  if (c.args.prepare[stage].value) rotation.keys(v, shapes.v, false);
+}
+
+void find_rotations(CallView& c, CallArena& arena) {
+  const std::span<const Stage> stages = c.args.prepare;
+  c.rotations = arena.objects<const RotaryPlan*>(static_cast<Index>(stages.size()));
+  if (arena.counts()) return;
+  std::size_t own = 0;
+  const auto makes = [&](std::size_t n) {
+    return stages[n].kind == StageKind::rotate && c.lowered.rotation(n) == nullptr;
+  };
+  for (std::size_t n = 0; n < stages.size(); ++n) own += makes(n) ? 1 : 0;
+  c.own_rotations.reserve(own);
+  for (std::size_t n = 0; n < stages.size(); ++n)
+    c.rotations[n] =
+        makes(n) ? &c.own_rotations.emplace_back(*stages[n].rotary, DType::f64,
+                                                 PlanOptions{.outside = OutsideRange::allow})
+                 : c.lowered.rotation(n);
 }
 
 // From [batch, heads, tokens, dim] into the caller's, paged ones by their pages.
@@ -215,6 +230,7 @@ void run_stages(CallView& c, bool backward, CallArena& arena, const Executor& ex
     return to;
   };
   const Index count = backward ? static_cast<Index>(c.args.prepare.size()) : 0;
+  find_rotations(c, arena);
   c.q_before = arena.objects<std::span<double>>(count);
   c.k_before = arena.objects<std::span<double>>(count);
   for (std::size_t n = 0; n < c.args.prepare.size(); ++n) {
@@ -232,10 +248,27 @@ void run_stages(CallView& c, bool backward, CallArena& arena, const Executor& ex
         run_stage(s, s.q, array_group(s.q, slab % c.H, c.H), slab * c.Tq, (slab + 1) * c.Tq, c.D,
                   c.q.data());
     });
+    if (c.streams) continue;
     each_seen_keys(c, c.D, executor, [&](Index r, Index g, Run some) noexcept {
       const Index at = (r * c.G + g) * c.Tk;
       run_stage(s, s.k, array_group(s.k, g, c.G), at + some.begin, at + some.end, c.D, c.k.data());
     });
+  }
+}
+
+void run_key_stages(const CallView& c, Index r, Index g, Run some, double* k) noexcept {
+  const Index count = some.end - some.begin;
+  for (std::size_t n = 0; n < c.args.prepare.size(); ++n) {
+    const Stage& s = c.args.prepare[n];
+    if (s.kind != StageKind::rotate) {
+      run_stage(s, s.k, array_group(s.k, g, c.G), 0, count, c.D, k);
+      continue;
+    }
+    Positions p = c.args.key_positions;  // which run_stages checked
+    p.axes = static_cast<std::int32_t>(c.rotations[n]->spec().axes());
+    const Heads heads{k, 1, count, 1, c.D, 0, c.D, 0, 1, DType::f64};
+    c.rotations[n]->apply({{}, heads}, slice_positions(p, r, some), RotateMode::forward,
+                          inline_executor());
   }
 }
 
