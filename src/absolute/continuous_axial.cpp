@@ -68,7 +68,7 @@ void ContinuousAxial::pull_back(std::span<const ConstTensorView> p,
     const DenseGradient& l = layers[i % per_axis / 2];
     const bool weight = i % 2 == 0;
     d[i] = gradient_values("continuous_axial", weight ? l.weight : l.bias,
-                           {weight ? needed[i].shape : std::vector<Index>{1, needed[i].shape[0]}});
+                           weight ? needed[i].shape : ArrayShape{1, needed[i].shape[0]});
   }
   accumulate("continuous_axial", needed, dp, d);
 }

@@ -110,7 +110,7 @@ posenc::LoweredAttention lowered(const posenc_attention* attention) {
 void describe(const posenc_attention& a, std::size_t index, posenc_attention_array_info& to) {
   posenc_attention_array_info info{};
   const bool input = index >= a.parameters.size();
-  const std::vector<posenc::Index>* shape = nullptr;
+  const posenc::ArrayShape* shape = nullptr;
   if (input) {
     const posenc::Input& i = a.inputs[index - a.parameters.size()];
     info.name = i.name.c_str(), shape = &i.shape;

@@ -2,66 +2,38 @@
 #include "registry/scheme_arrays.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
 
 namespace posenc::inline v0::detail {
 namespace {
 
-struct Arrays {
-  std::vector<Parameter> parameters;
-  std::vector<Input> inputs;
-};
+// Sizes of a model that is not known: only their names are printed.
+const ScoreShape kShape{.heads = 8, .head_dim = 64, .distance = {3, DistanceRange{-8, 8}}};
 
-Arrays arrays_of(const Scheme& scheme, const ScoreShape& shape) {
-  Arrays a{parameters_of(scheme, shape), {}};
-  std::visit(
-      [&](const auto& s) {
-        if constexpr (requires { s.inputs(shape); }) a.inputs = s.inputs(shape);
+std::vector<Input> inputs_of(const Scheme& scheme, const ScoreShape& shape) {
+  return std::visit(
+      [&](const auto& s) -> std::vector<Input> {
+        if constexpr (requires { s.inputs(shape); })
+          return s.inputs(shape);
+        else
+          return {};
       },
       static_cast<const Schemes::Variant&>(scheme));
-  return a;
 }
 
-// Each but the first differs from it in one thing.
-struct Probe {
-  Index heads, head_dim, reach;
-  ScoreShape shape() const {
-    ScoreShape s{.heads = heads, .head_dim = head_dim};
-    s.distance.assign(3, {-reach, reach});
-    return s;
+// Numbers, and names where a model or a call decides: [32, "heads"], ["batch", "queries"].
+Json shape_json(const ArrayShape& shape) {
+  Json out = Json::array();
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const Index n = shape[axis];
+    if (n == kBatch || n == kQueries || n == kKeys)
+      out.push(n == kBatch ? "batch" : n == kQueries ? "queries" : "keys");
+    else if (shape.name(axis).empty())
+      out.push(n);
+    else
+      out.push(shape.name(axis));
   }
-};
-constexpr std::array<Probe, 4> kProbes{{{6, 32, 8}, {12, 32, 8}, {6, 64, 8}, {6, 32, 16}}};
-using Sizes = std::array<Index, kProbes.size()>;
-
-Json size_json(const Sizes& found) {
-  const auto is = [&](auto rule) {
-    return std::equal(found.begin(), found.end(), kProbes.begin(),
-                      [&](Index n, const Probe& p) { return n == rule(p); });
-  };
-  if (found[0] == kBatch) return "batch";
-  if (found[0] == kQueries) return "queries";
-  if (found[0] == kKeys) return "keys";
-  if (is([&](const Probe&) { return found[0]; })) return found[0];
-  if (is([](const Probe& p) { return p.heads; })) return "heads";
-  if (is([](const Probe& p) { return p.head_dim; })) return "head_dim";
-  if (is([](const Probe& p) { return p.heads * p.head_dim; })) return "heads * head_dim";
-  return {};
-}
-
-// Of array `i` of a list; null where even the number of axes changes.
-template <class List>
-Json shape_json(const std::array<Arrays, kProbes.size()>& all, List list, std::size_t i) {
-  const std::size_t axes = (all[0].*list)[i].shape.size();
-  for (const Arrays& a : all)
-    if ((a.*list).size() <= i || (a.*list)[i].shape.size() != axes) return {};
-  Json shape = Json::array();
-  for (std::size_t axis = 0; axis < axes; ++axis) {
-    Sizes found{};
-    for (std::size_t n = 0; n < all.size(); ++n) found[n] = (all[n].*list)[i].shape[axis];
-    shape.push(size_json(found));
-  }
-  return shape;
+  return out;
 }
 
 std::string usual_text(const SchemeInfo& s) {
@@ -77,6 +49,35 @@ std::string usual_text(const SchemeInfo& s) {
                : f.type == "list of integers" ? "[8,8]"
                                               : "64");
   return text;
+}
+
+// Absent where the required fields do not make a scheme: paragraph_offset needs `paragraphs` with the
+// default mode and rejects it with the other.
+std::optional<Scheme> usual_scheme(const std::string& text) {
+  try {
+    Scheme scheme = parse_encoding(text).scheme;
+    parameters_of(scheme, kShape);
+    return scheme;
+  } catch (const ArgumentError&) {
+    return std::nullopt;
+  }
+}
+
+Json parameters_json(const Scheme& scheme) {
+  Json out = Json::array();
+  for (const Parameter& p : parameters_of(scheme, kShape))
+    out.push(Json::object({{"name", p.name}, {"shape", shape_json(p.shape)}}));
+  return out;
+}
+
+Json inputs_json(const Scheme& scheme) {
+  Json out = Json::array();
+  for (const Input& input : inputs_of(scheme, kShape))
+    out.push(Json::object({{"name", input.name},
+                           {"shape", shape_json(input.shape)},
+                           {"integer", input.integer},
+                           {"optional", input.optional}}));
+  return out;
 }
 
 }  // namespace
@@ -96,27 +97,11 @@ std::vector<Parameter> parameters_of(const Scheme& scheme, const ScoreShape& sha
 
 void add_arrays(const SchemeInfo& s, Json& out) {
   const std::string at = usual_text(s);
-  Json parameters, inputs;
-  if (s.family != "scaling" && s.family != "rotary" && s.family != "polar") try {
-      const Scheme scheme = parse_encoding(at).scheme;
-      std::array<Arrays, kProbes.size()> all;
-      for (std::size_t n = 0; n < all.size(); ++n) all[n] = arrays_of(scheme, kProbes[n].shape());
-      Json learned = Json::array(), called = Json::array();
-      for (std::size_t i = 0; i < all[0].parameters.size(); ++i)
-        learned.push(Json::object({{"name", all[0].parameters[i].name},
-                                   {"shape", shape_json(all, &Arrays::parameters, i)}}));
-      for (std::size_t i = 0; i < all[0].inputs.size(); ++i)
-        called.push(Json::object({{"name", all[0].inputs[i].name},
-                                  {"shape", shape_json(all, &Arrays::inputs, i)},
-                                  {"integer", all[0].inputs[i].integer},
-                                  {"optional", all[0].inputs[i].optional}}));
-      parameters = std::move(learned), inputs = std::move(called);
-    } catch (const std::invalid_argument&) {
-      // Fields that must fit each other: nothing is said.
-    }
-  out.set("at", parameters.is_null() ? Json() : Json(at));
-  out.set("parameters", std::move(parameters));
-  out.set("inputs", std::move(inputs));
+  const bool listed = s.family != "scaling" && s.family != "rotary" && s.family != "polar";
+  const std::optional<Scheme> scheme = listed ? usual_scheme(at) : std::nullopt;
+  out.set("at", scheme ? Json(at) : Json());
+  out.set("parameters", scheme ? parameters_json(*scheme) : Json());
+  out.set("inputs", scheme ? inputs_json(*scheme) : Json());
 }
 
 }  // namespace posenc::v0::detail

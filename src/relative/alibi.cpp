@@ -46,10 +46,11 @@ std::vector<double> Alibi::slopes_of_all(Index heads) const {
 
 std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   if (learned == AlibiLearned::fixed) return {};
   const Index rows = sequences > 0 ? sequences : batch;
-  std::vector<Index> shape{s.heads};
-  if (rows > 1 || sequences > 0) shape.insert(shape.begin(), rows);
+  ArrayShape shape{axes.heads};
+  if (rows > 1 || sequences > 0) shape.add_front(rows);
   Parameter p{std::string(enum_text(learned)), shape, {}, {}};
   if (learned == AlibiLearned::logits) {
     p.initial = {InitialKind::normal, -2, 1};

@@ -18,8 +18,9 @@ detail::WindowRows beit_window(const Beit& x) {
 std::vector<Parameter> Beit::parameters(const ScoreShape& s) const {
   check_score_shape(s, kBeit);
   beit_window(*this).check(kBeit);
-  const std::vector<Index> shape =
-      heads_first ? std::vector<Index>{s.heads, rows()} : std::vector<Index>{rows(), s.heads};
+  const ScoreAxes axes(s);
+  const ArrayShape shape =
+      heads_first ? ArrayShape{axes.heads, rows()} : ArrayShape{rows(), axes.heads};
   return {{"table", shape, {}, {}}};
 }
 

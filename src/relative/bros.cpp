@@ -92,11 +92,13 @@ void bros_check(const Bros& x, const CallData& call) {
 
 std::vector<Parameter> Bros::parameters(const ScoreShape& s) const {
   check_fields(s);
-  return {{"w_bbox", {s.head_dim, width()}, {InitialKind::normal, 0, 0.02}, {}}};
+  const ScoreAxes axes(s);
+  return {{"w_bbox", {axes.head_dim, width()}, {InitialKind::normal, 0, 0.02}, {}}};
 }
 
 std::vector<Input> Bros::inputs(const ScoreShape& s) const {
-  return {{"q", {kBatch, kQueries, s.heads, s.head_dim}},
+  const ScoreAxes axes(s);
+  return {{"q", {kBatch, kQueries, axes.heads, axes.head_dim}},
           {"query_bbox", {kBatch, kQueries, coordinates}},
           {"key_bbox", {kBatch, kKeys, coordinates}}};
 }
@@ -168,7 +170,8 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   std::vector<Parameter> given;
   for (std::size_t i = 0; i < 3; ++i) {
     const ConstTensorView& v = call.inputs[i];
-    given.push_back({inputs(s)[i].name, {v.shape.begin(), v.shape.begin() + v.rank}, {}, {}});
+    given.push_back(
+        {inputs(s)[i].name, std::vector<Index>(v.shape.begin(), v.shape.begin() + v.rank), {}, {}});
   }
   check_gradients(kBros, given, d_inputs);
   accumulate(kBros, needed, dp, std::vector<BrosList>{dw});

@@ -13,11 +13,12 @@ constexpr const char* kClipped = "clipped";
 
 std::vector<Parameter> Clipped::parameters(const ScoreShape& s) const {
   check_score_shape(s, kClipped);
+  const ScoreAxes axes(s);
   if (clip < 0 || clip > 100000000)
     refuse_field(kClipped, "clip", "must lie between 0 and 1e8", clip);
   if (axis < 0 || axis > 7) refuse_field(kClipped, "axis", "must lie between 0 and 7", axis);
-  const std::vector<Index> shape =
-      heads_first ? std::vector<Index>{s.heads, rows()} : std::vector<Index>{rows(), s.heads};
+  const ArrayShape shape =
+      heads_first ? ArrayShape{axes.heads, rows()} : ArrayShape{rows(), axes.heads};
   return {{"table", shape, {}, {}}};
 }
 

@@ -69,14 +69,16 @@ DistanceRange Conformer::range(const ScoreShape& s) const {
 
 std::vector<Parameter> Conformer::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const double limit = 1 / std::sqrt(static_cast<double>(d_model));
   const Initial bias = detail::xl_glorot(s.heads, s.head_dim);
   std::vector<Parameter> p;
   if (rows > 0) p.push_back({"R", {rows, d_model}, {}, made({-(rows - 1) / 2, (rows - 1) / 2})});
-  p.push_back({"w_kr", {s.heads * s.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}});
+  p.push_back(
+      {"w_kr", {axes.heads * axes.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}});
   if (!biases) return p;
-  p.push_back({"u", {s.heads, s.head_dim}, bias, {}});
-  p.push_back({"v_bias", {s.heads, s.head_dim}, bias, {}});
+  p.push_back({"u", {axes.heads, axes.head_dim}, bias, {}});
+  p.push_back({"v_bias", {axes.heads, axes.head_dim}, bias, {}});
   return p;
 }
 

@@ -54,15 +54,17 @@ std::vector<Input> ConformerAbsoluteKey::inputs(const ScoreShape&) const {
 
 std::vector<Parameter> ConformerAbsoluteKey::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const double limit = 1 / std::sqrt(static_cast<double>(d_model));
   const Initial bias = detail::xl_glorot(s.heads, s.head_dim);
-  return {{"P",
-           {rows, d_model},
-           {},
-           detail::xl_sinusoids({0, rows - 1}, d_model, base, detail::XlLayout::interleaved)},
-          {"w_kr", {s.heads * s.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}},
-          {"u", {s.heads, s.head_dim}, bias, {}},
-          {"v_bias", {s.heads, s.head_dim}, bias, {}}};
+  return {
+      {"P",
+       {rows, d_model},
+       {},
+       detail::xl_sinusoids({0, rows - 1}, d_model, base, detail::XlLayout::interleaved)},
+      {"w_kr", {axes.heads * axes.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}},
+      {"u", {axes.heads, axes.head_dim}, bias, {}},
+      {"v_bias", {axes.heads, axes.head_dim}, bias, {}}};
 }
 
 // A pair of one class of queries and a class for every row: the row depends on the key alone.

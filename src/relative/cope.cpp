@@ -60,27 +60,29 @@ std::vector<Index> cope_shape(const ConstTensorView& v) {
 
 std::vector<Parameter> Cope::parameters(const ScoreShape& s) const {
   check_score_shape(s, kCope);
+  const ScoreAxes axes(s);
   if (positions < 1 || positions > 1000000)
     refuse_field(kCope, "positions", "must lie between 1 and 1000000", positions);
   if (!std::isfinite(spread) || spread < 0)
     refuse_field(kCope, "spread", "must be finite and not negative", spread);
-  std::vector<Index> shape{1, s.head_dim, positions};
-  if (table == CopeTable::rows) shape = {positions, s.head_dim};
+  ArrayShape shape{1, axes.head_dim, positions};
+  if (table == CopeTable::rows) shape = {positions, axes.head_dim};
   std::vector<Parameter> p{{"pos_emb", shape, {}, {}}};
   if (gates == CopeGates::mixed)
-    p.push_back({"talking_heads", {s.heads, s.heads}, detail::linear_start(s.heads), {}});
+    p.push_back({"talking_heads", {axes.heads, axes.heads}, detail::linear_start(s.heads), {}});
   return p;
 }
 
 std::vector<Input> Cope::inputs(const ScoreShape& s) const {
-  const std::vector<Index> of_keys{kBatch, kKeys, s.heads, s.head_dim};
+  const ScoreAxes axes(s);
+  const ArrayShape of_keys{kBatch, kKeys, axes.heads, axes.head_dim};
   switch (gates) {
     case CopeGates::separate:
       return {{.name = "gate_key", .shape = of_keys}};
     case CopeGates::values:
       return {{.name = "v", .shape = of_keys}};
     case CopeGates::mixed:
-      return {{.name = "q", .shape = {kBatch, kQueries, s.heads, s.head_dim}},
+      return {{.name = "q", .shape = {kBatch, kQueries, axes.heads, axes.head_dim}},
               {.name = "k", .shape = of_keys}};
     case CopeGates::keys:
       break;

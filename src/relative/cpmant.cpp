@@ -20,6 +20,7 @@ Index cpmant_rows(const CpmAnt& x) {
 
 std::vector<Parameter> CpmAnt::parameters(const ScoreShape& s) const {
   check_score_shape(s, kCpmAnt);
+  const ScoreAxes axes(s);
   if (num_buckets < 4 || num_buckets > 65536 || num_buckets % 2 != 0)
     refuse_field(kCpmAnt, "num_buckets", "must be even and lie between 4 and 65536", num_buckets);
   if (max_distance <= num_buckets / 4)
@@ -28,7 +29,7 @@ std::vector<Parameter> CpmAnt::parameters(const ScoreShape& s) const {
     refuse_field(kCpmAnt, "segments", "must lie between 1 and 4096", segments);
   if (!std::isfinite(init) || init < 0)
     refuse_field(kCpmAnt, "init", "must be finite and not negative", init);
-  return {{"table", {cpmant_rows(*this), s.heads}, {InitialKind::normal, 0, init}, {}}};
+  return {{"table", {cpmant_rows(*this), axes.heads}, {InitialKind::normal, 0, init}, {}}};
 }
 
 std::vector<Input> CpmAnt::inputs(const ScoreShape&) const {

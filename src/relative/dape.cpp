@@ -15,6 +15,7 @@ constexpr const char* kDape = "dape";
 
 std::vector<Parameter> Dape::parameters(const ScoreShape& s) const {
   check_score_shape(s, kDape);
+  const ScoreAxes axes(s);
   if (width < 1 || width > 65536)
     refuse_field(kDape, "width", "must lie between 1 and 65536", width);
   if (kernel < 1 || kernel > 255 || kernel % 2 == 0)
@@ -22,10 +23,10 @@ std::vector<Parameter> Dape::parameters(const ScoreShape& s) const {
   if (!std::isfinite(slope)) refuse_field(kDape, "slope", "must be finite", slope);
   const Initial first = detail::linear_start(channels(s) * kernel);
   const Initial second = detail::linear_start(width * kernel);
-  return {{"mlp2_0_weight", {width, channels(s), kernel}, first, {}},
+  return {{"mlp2_0_weight", {width, bias ? 2 * axes.heads : axes.heads, kernel}, first, {}},
           {"mlp2_0_bias", {width}, first, {}},
-          {"mlp2_2_weight", {s.heads, width, kernel}, second, {}},
-          {"mlp2_2_bias", {s.heads}, second, {}}};
+          {"mlp2_2_weight", {axes.heads, width, kernel}, second, {}},
+          {"mlp2_2_bias", {axes.heads}, second, {}}};
 }
 
 void Dape::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {

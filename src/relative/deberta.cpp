@@ -269,12 +269,14 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
 
 std::vector<Parameter> Deberta::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const Initial normal{InitialKind::normal, 0, init}, zeros{};
-  const Index n = 2 * span(), wide = deberta_width(*this, s), out = s.heads * s.head_dim;
+  const Index n = 2 * span();
+  const AxisSize out = axes.heads * axes.head_dim, wide = width > 0 ? AxisSize(width) : out;
   std::vector<Parameter> p;
   if (projection == DebertaProjection::tables) {
-    if (needs_key()) p.push_back({"pos_key", {s.heads, n, s.head_dim}, normal, {}});
-    if (needs_query()) p.push_back({"pos_query", {s.heads, n, s.head_dim}, normal, {}});
+    if (needs_key()) p.push_back({"pos_key", {axes.heads, n, axes.head_dim}, normal, {}});
+    if (needs_query()) p.push_back({"pos_query", {axes.heads, n, axes.head_dim}, normal, {}});
     return p;
   }
   p.push_back({"e_rel", {n, wide}, normal, {}});

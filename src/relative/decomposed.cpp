@@ -83,10 +83,11 @@ Decomposed::Axis Decomposed::axis(std::size_t n) const {
 
 std::vector<Parameter> Decomposed::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const char* names[] = {"rel_pos_t", "rel_pos_h", "rel_pos_w"};
   std::vector<Parameter> p;
   for (std::size_t n = 0; n < size.size(); ++n)
-    p.push_back({names[n + 3 - size.size()], {axis(n).stored, s.head_dim}, {}, {}});
+    p.push_back({names[n + 3 - size.size()], {axis(n).stored, axes.head_dim}, {}, {}});
   return p;
 }
 

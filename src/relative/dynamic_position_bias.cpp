@@ -118,10 +118,12 @@ std::vector<Parameter> DynamicPositionBias::parameters(const ScoreShape& s) cons
   if (depth < 1 || depth > 64)
     refuse_field(kDynamicBias, "depth", "must lie between 1 and 64", depth);
   if (axis < 0 || axis > 7) refuse_field(kDynamicBias, "axis", "must lie between 0 and 7", axis);
+  const ScoreAxes axes(s);
   std::vector<Parameter> p;
   for (Index n = 0; n <= depth; ++n) {
     const bool end = n == depth;
-    const Index from = n == 0 ? 1 : width, to = end ? s.heads : width;
+    const Index from = n == 0 ? 1 : width;
+    const AxisSize to = end ? axes.heads : AxisSize(width);
     const std::string name = "mlp_" + std::to_string(n) + (end ? "_" : "_0_");
     p.push_back({name + "weight", {to, from}, detail::linear_start(from), {}});
     p.push_back({name + "bias", {to}, detail::linear_start(from), {}});

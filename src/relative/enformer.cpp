@@ -121,13 +121,14 @@ void Enformer::check_fields(const ScoreShape& s) const {
 
 std::vector<Parameter> Enformer::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const auto normal = [](Index inputs) {
     return Initial{InitialKind::truncated_normal, 0,
                    std::sqrt(2 / static_cast<double>(inputs)) / 0.87962566103423978};
   };
-  return {{"w_r", {s.heads * s.head_dim, features}, normal(features), {}},
-          {"u", {s.heads, s.head_dim}, normal(s.heads), {}},
-          {"v_bias", {s.heads, s.head_dim}, normal(s.heads), {}}};
+  return {{"w_r", {axes.heads * axes.head_dim, features}, normal(features), {}},
+          {"u", {axes.heads, axes.head_dim}, normal(s.heads), {}},
+          {"v_bias", {axes.heads, axes.head_dim}, normal(s.heads), {}}};
 }
 
 // The terms of XlScore have one scale; u and v have none.

@@ -15,6 +15,7 @@ constexpr const char* kFire = "fire";
 
 std::vector<Parameter> Fire::parameters(const ScoreShape& s) const {
   check_score_shape(s, kFire);
+  const ScoreAxes axes(s);
   if (width < 1 || width > 65536)
     refuse_field(kFire, "width", "must lie between 1 and 65536", width);
   if (!std::isfinite(initial_length) || initial_length <= 0)
@@ -28,8 +29,8 @@ std::vector<Parameter> Fire::parameters(const ScoreShape& s) const {
           {"L_multiplier", {}, {InitialKind::constant, 1, 0}, {}},
           {"mlp_0_weight", {width, 1}, detail::linear_start(1), {}},
           {"mlp_0_bias", {width}, detail::linear_start(1), {}},
-          {"mlp_2_weight", {s.heads, width}, detail::linear_start(width), {}},
-          {"mlp_2_bias", {s.heads}, detail::linear_start(width), {}}};
+          {"mlp_2_weight", {axes.heads, width}, detail::linear_start(width), {}},
+          {"mlp_2_bias", {axes.heads}, detail::linear_start(width), {}}};
 }
 
 void Fire::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {

@@ -152,13 +152,19 @@ ForgettingValues forgetting_pair_gradient(const Forgetting& f, const ScoreShape&
   return d;
 }
 
+AxisSize forgetting_columns(const Forgetting& f, const ScoreShape& s) {
+  const AxisSize heads = ScoreAxes(s).heads;
+  if (f.form == ForgettingForm::per_row) return 2 * heads * f.gate_dim;
+  return f.form == ForgettingForm::bidirectional ? 2 * heads : heads;
+}
+
 }  // namespace
 
 std::vector<Parameter> Forgetting::parameters(const ScoreShape& s) const {
   check_fields(s);
   if (gates != ForgettingGates::hidden) return {};
   const double most = 1 / std::sqrt(static_cast<double>(width));
-  const Index columns = gate_columns(s);
+  const AxisSize columns = forgetting_columns(*this, s);
   std::vector<Parameter> p{{"w_f", {columns, width}, {InitialKind::uniform, -most, most}, {}}};
   if (form != ForgettingForm::per_row)
     p.push_back({"b_f", {columns}, {InitialKind::constant, bias_init, 0}, {}});
@@ -167,13 +173,14 @@ std::vector<Parameter> Forgetting::parameters(const ScoreShape& s) const {
 
 std::vector<Input> Forgetting::inputs(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   if (gates == ForgettingGates::hidden)
     return {{.name = "hidden", .shape = {kBatch, kKeys, width}}};
   if (form == ForgettingForm::per_row)
-    return {{.name = "gate_query", .shape = {kBatch, kQueries, s.heads, gate_dim}},
-            {.name = "gate_key", .shape = {kBatch, kKeys, s.heads, gate_dim}}};
+    return {{.name = "gate_query", .shape = {kBatch, kQueries, axes.heads, gate_dim}},
+            {.name = "gate_key", .shape = {kBatch, kKeys, axes.heads, gate_dim}}};
   return {{.name = gates == ForgettingGates::logit ? "gate_logit" : "log_gate",
-           .shape = {kBatch, kKeys, gate_columns(s)}}};
+           .shape = {kBatch, kKeys, forgetting_columns(*this, s)}}};
 }
 
 void Forgetting::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -32,11 +32,12 @@ std::vector<Parameter> Indexed::parameters(const ScoreShape& s) const {
   if (groups < 0 || (groups > 0 && s.heads % groups != 0))
     refuse_field(kIndexed, "groups", "must be 0 or divide the heads", groups);
   if (!std::isfinite(scale)) refuse_field(kIndexed, "scale", "must be finite", scale);
-  const Index g = tables(s), c = channels(s);
+  const ScoreAxes axes(s);
+  const AxisSize g = groups == 0 ? axes.heads : AxisSize(groups);
+  const AxisSize c = meets == IndexedMeets::value ? axes.value_dim : axes.head_dim;
   const bool by_row = table == IndexedTable::rows;
-  std::vector<Index> shape{g, by_row ? rows : c, by_row ? c : rows};
-  if (meets == IndexedMeets::nothing)
-    shape = by_row ? std::vector<Index>{g, rows} : std::vector<Index>{rows, g};
+  ArrayShape shape = by_row ? ArrayShape{g, rows, c} : ArrayShape{g, c, rows};
+  if (meets == IndexedMeets::nothing) shape = by_row ? ArrayShape{g, rows} : ArrayShape{rows, g};
   return {{"table", shape, {InitialKind::truncated_normal, 0, 0.02}, {}}};
 }
 

@@ -139,9 +139,13 @@ void Irpe::check_fields(const ScoreShape& s) const {
 std::vector<Parameter> Irpe::parameters(const ScoreShape& s) const {
   check_fields(s);
   const Tables t(*this, s);
-  std::vector<Index> shape{t.groups, t.rows, t.channels};
-  if (t.channels_first()) shape = {t.groups, t.channels, t.rows};
-  if (meets == IndexedMeets::nothing) shape.pop_back();
+  const ScoreAxes axes(s);
+  const AxisSize g = shared ? AxisSize(1) : axes.heads;
+  const AxisSize c = meets == IndexedMeets::nothing ? AxisSize(1)
+                     : meets == IndexedMeets::value ? axes.value_dim
+                                                    : axes.head_dim;
+  ArrayShape shape = t.channels_first() ? ArrayShape{g, c, t.rows} : ArrayShape{g, t.rows, c};
+  if (meets == IndexedMeets::nothing) shape.drop_last();
   if (method == IrpeMethod::cross)
     return {{"table_rows", shape, {}, {}}, {"table_cols", shape, {}, {}}};
   return {{"table", shape, {}, {}}};

@@ -90,12 +90,13 @@ std::size_t kerple_bias_count(const Kerple& k) {
 
 std::vector<Parameter> Kerple::parameters(const ScoreShape& s) const {
   check_score_shape(s, kKerple);
+  const ScoreAxes axes(s);
   if (!(floor >= 0)) refuse_field(kKerple, "floor", "must not be negative", floor);
   if (learned != KerpleLearned::both && kernel != KerpleKernel::power)
     refuse_field(kKerple, "learned", "must be both unless kernel is power");
   if (weighted && kernel == KerpleKernel::nemo)
     refuse_field(kKerple, "weighted", "needs the kernel log or power");
-  const std::vector<Index> shape{s.heads};
+  const ArrayShape shape{axes.heads};
   if (kernel == KerpleKernel::nemo) {
     const Initial one{InitialKind::constant, 1, 0};
     return {{"kerple_a", shape, one, {}},

@@ -18,8 +18,9 @@ detail::WindowRows levit_window(const Levit& x) {
 std::vector<Parameter> Levit::parameters(const ScoreShape& s) const {
   check_score_shape(s, kLevit);
   levit_window(*this).check(kLevit);
-  const std::vector<Index> shape =
-      heads_first ? std::vector<Index>{s.heads, rows()} : std::vector<Index>{rows(), s.heads};
+  const ScoreAxes axes(s);
+  const ArrayShape shape =
+      heads_first ? ArrayShape{axes.heads, rows()} : ArrayShape{rows(), axes.heads};
   return {{"table", shape, {}, {}}};
 }
 

@@ -13,7 +13,8 @@ namespace posenc::inline v0 {
 std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
   check_score_shape(s, "local_window");
   check_fields();
-  return {{"near", {s.heads, 2 * window + 1}, {}, {}}, {"far", {s.heads}, {}, {}}};
+  const ScoreAxes axes(s);
+  return {{"near", {axes.heads, 2 * window + 1}, {}, {}}, {"far", {axes.heads}, {}, {}}};
 }
 
 void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -55,10 +55,11 @@ double marian_place(Index delta, double bias) {
 
 std::vector<Parameter> MarianAlibi::parameters(const ScoreShape& s) const {
   check_score_shape(s, kMarianAlibi);
+  const ScoreAxes axes(s);
   if (axis < 0 || axis > 7) refuse_field(kMarianAlibi, "axis", "must lie between 0 and 7", axis);
   MarianNumbers n = marian_start(attention, s.heads);
-  return {{"slopes", {s.heads}, {}, std::move(n.slope)},
-          {"biases", {s.heads}, {}, std::move(n.bias)}};
+  return {{"slopes", {axes.heads}, {}, std::move(n.slope)},
+          {"biases", {axes.heads}, {}, std::move(n.bias)}};
 }
 
 void MarianAlibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -16,9 +16,10 @@ constexpr const char* kModalityPairs = "modality_pairs";
 
 std::vector<Parameter> ModalityPairs::parameters(const ScoreShape& s) const {
   check_fields(s);
-  std::vector<Parameter> p{{"pairs", {modalities, modalities, s.heads}, {}, {}}};
+  const ScoreAxes axes(s);
+  std::vector<Parameter> p{{"pairs", {modalities, modalities, axes.heads}, {}, {}}};
   for (std::size_t t = 0; t < tables(); ++t)
-    p.push_back({"table_" + std::to_string(t), {2 * clip[t] + 1, s.heads}, {}, {}});
+    p.push_back({"table_" + std::to_string(t), {2 * clip[t] + 1, axes.heads}, {}, {}});
   return p;
 }
 

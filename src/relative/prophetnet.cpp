@@ -25,8 +25,9 @@ T5 prophetnet_buckets(const ProphetNet& x) {
 
 std::vector<Parameter> ProphetNet::parameters(const ScoreShape& s) const {
   check_fields(s);
-  return {{"bias_weight", {num_buckets * s.heads, d_model}, {InitialKind::normal, 0, init}, {}},
-          {"bias_bias", {num_buckets * s.heads}, {}, {}}};
+  const ScoreAxes axes(s);
+  return {{"bias_weight", {num_buckets * axes.heads, d_model}, {InitialKind::normal, 0, init}, {}},
+          {"bias_bias", {num_buckets * axes.heads}, {}, {}}};
 }
 
 std::vector<Input> ProphetNet::inputs(const ScoreShape& s) const {

@@ -107,13 +107,14 @@ void RelativeProjection::check_fields() const {
 std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const {
   check_score_shape(s, kRelativeProjection);
   check_fields();
+  const ScoreAxes axes(s);
   const double most = 1 / std::sqrt(static_cast<double>(width));
   const Initial linear{InitialKind::uniform, -most, most};
   std::vector<Parameter> p{
       {"distance_bank", {basis, max_distance}, {InitialKind::normal, 0, init}, {}},
-      {"w_r", {s.heads * basis, width}, linear, {}}};
-  if (projection_bias) p.push_back({"b_r", {s.heads * basis}, linear, {}});
-  if (l2_clip > 0) p.push_back({"clip_scale", {s.heads, basis}, {InitialKind::constant, 1}, {}});
+      {"w_r", {axes.heads * basis, width}, linear, {}}};
+  if (projection_bias) p.push_back({"b_r", {axes.heads * basis}, linear, {}});
+  if (l2_clip > 0) p.push_back({"clip_scale", {axes.heads, basis}, {InitialKind::constant, 1}, {}});
   return p;
 }
 

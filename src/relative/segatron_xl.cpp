@@ -64,10 +64,11 @@ std::vector<Index> SegatronXl::axis_widths() const {
 
 std::vector<Parameter> SegatronXl::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const Initial normal{InitialKind::normal, 0, init};
-  return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
-          {"u", {s.heads, s.head_dim}, normal, {}},
-          {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+  return {{"w_kr", {axes.heads * axes.head_dim, d_model}, normal, {}},
+          {"u", {axes.heads, axes.head_dim}, normal, {}},
+          {"v_bias", {axes.heads, axes.head_dim}, normal, {}}};
 }
 
 // u.k, then for each axis q.t and v.t.

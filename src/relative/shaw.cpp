@@ -79,16 +79,17 @@ std::int32_t Shaw::row(Index delta) const noexcept {
 std::vector<Parameter> Shaw::parameters(const ScoreShape& s) const {
   check_fields(s);
   if (table == ShawTable::sinusoid) return {};
-  const auto learned = [&](const char* name, Index width) {
+  const ScoreAxes axes(s);
+  const auto learned = [&](const char* name, const AxisSize& width) {
     Parameter p{name, {rows(), width}, {}, {}};
-    if (groups > 0) p.shape.insert(p.shape.begin(), groups);
-    const double limit = std::sqrt(6 / static_cast<double>(rows() + width));
+    if (groups > 0) p.shape.add_front(groups);
+    const double limit = std::sqrt(6 / static_cast<double>(rows() + width.size));
     p.initial = init ? Initial{InitialKind::normal, 0, *init}
                      : Initial{InitialKind::uniform, -limit, limit};
     return p;
   };
-  if (values != ShawValues::separate) return {learned("table", s.head_dim)};
-  return {learned("table_k", s.head_dim), learned("table_v", shaw_value_dim(s))};
+  if (values != ShawValues::separate) return {learned("table", axes.head_dim)};
+  return {learned("table_k", axes.head_dim), learned("table_v", axes.value_dim)};
 }
 
 void Shaw::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {

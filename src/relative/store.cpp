@@ -99,6 +99,11 @@ double ScoreShape::content_scale() const noexcept {
   return scale ? *scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
+ScoreAxes::ScoreAxes(const ScoreShape& s)
+    : heads(s.heads, "heads"),
+      head_dim(s.head_dim, "head_dim"),
+      value_dim(s.value_dim == 0 ? head_dim : AxisSize(s.value_dim, "value_dim")) {}
+
 void check_score_shape(const ScoreShape& s, std::string_view who) {
   if (s.heads < 1 || s.heads > 65536)
     refuse_field(who, "heads", "must lie between 1 and 65536", s.heads);

@@ -26,9 +26,10 @@ Index Swin::row(Index dy, Index dx) const noexcept {
 std::vector<Parameter> Swin::parameters(const ScoreShape& s) const {
   check_score_shape(s, kSwin);
   swin_window(*this).check(kSwin);
-  std::vector<Index> shape{rows(), s.heads};
-  if (table == WindowTable::heads_first) shape = {s.heads, rows()};
-  if (table == WindowTable::grid) shape = {s.heads, 2 * height - 1, 2 * width - 1};
+  const ScoreAxes axes(s);
+  ArrayShape shape{rows(), axes.heads};
+  if (table == WindowTable::heads_first) shape = {axes.heads, rows()};
+  if (table == WindowTable::grid) shape = {axes.heads, 2 * height - 1, 2 * width - 1};
   return {{"table", shape, {InitialKind::truncated_normal, 0, 0.02}, {}}};
 }
 

@@ -95,18 +95,19 @@ std::vector<double> SwinV2::coordinates() const {
 
 std::vector<Parameter> SwinV2::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const bool cr = form == SwinV2Form::cr;
   const Initial normal{InitialKind::truncated_normal, 0, 0.02};
   std::vector<Parameter> p;
   if (cosine)
     p.push_back({"logit_scale",
-                 cr ? std::vector<Index>{s.heads} : std::vector<Index>{s.heads, 1, 1},
+                 cr ? ArrayShape{axes.heads} : ArrayShape{axes.heads, 1, 1},
                  {InitialKind::constant, std::log(10.0), 0},
                  {}});
   p.push_back({"w1", {hidden, 2}, normal, {}});
   p.push_back({"b1", {hidden}, detail::linear_start(2), {}});
-  p.push_back({"w2", {s.heads, hidden}, normal, {}});
-  if (cr) p.push_back({"b2", {s.heads}, detail::linear_start(hidden), {}});
+  p.push_back({"w2", {axes.heads, hidden}, normal, {}});
+  if (cr) p.push_back({"b2", {axes.heads}, detail::linear_start(hidden), {}});
   return p;
 }
 

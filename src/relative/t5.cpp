@@ -60,14 +60,15 @@ Index T5::bucket(Index delta, const std::vector<Index>& thresholds) const {
 std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
   check_score_shape(s, "t5");
   check_fields();
+  const ScoreAxes axes(s);
   const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
   if (contextual)
     return {{"table",
-             {s.heads, s.head_dim, num_buckets},
+             {axes.heads, axes.head_dim, num_buckets},
              {InitialKind::normal, 0, 1 / std::sqrt(static_cast<double>(s.head_dim))},
              {}}};
-  const std::vector<Index> shape = heads_first ? std::vector<Index>{s.heads, num_buckets}
-                                               : std::vector<Index>{num_buckets, s.heads};
+  const ArrayShape shape =
+      heads_first ? ArrayShape{axes.heads, num_buckets} : ArrayShape{num_buckets, axes.heads};
   return {{"table", shape, {InitialKind::normal, 0, deviation}, {}}};
 }
 

@@ -26,9 +26,11 @@ std::vector<double> Tener::table(const ScoreShape& s) const {
 
 std::vector<Parameter> Tener::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const double deviation = std::sqrt(2 / static_cast<double>(s.heads + s.head_dim));
   const Initial normal{InitialKind::normal, 0, deviation};
-  return {{"u", {s.heads, s.head_dim}, normal, {}}, {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+  return {{"u", {axes.heads, axes.head_dim}, normal, {}},
+          {"v_bias", {axes.heads, axes.head_dim}, normal, {}}};
 }
 
 void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -67,10 +67,11 @@ std::vector<double> TransformerXl::sinusoid(Index delta) const {
 
 std::vector<Parameter> TransformerXl::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const Initial normal{InitialKind::normal, 0, init};
-  return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
-          {"u", {s.heads, s.head_dim}, normal, {}},
-          {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+  return {{"w_kr", {axes.heads * axes.head_dim, d_model}, normal, {}},
+          {"u", {axes.heads, axes.head_dim}, normal, {}},
+          {"v_bias", {axes.heads, axes.head_dim}, normal, {}}};
 }
 
 void TransformerXl::check_fields(const ScoreShape& s) const {

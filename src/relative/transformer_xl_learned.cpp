@@ -24,10 +24,11 @@ Index TransformerXlLearned::row(Index delta) const noexcept {
 
 std::vector<Parameter> TransformerXlLearned::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const Initial normal{InitialKind::normal, 0, init};
-  return {{"r_emb", {rows, s.heads, s.head_dim}, normal, {}},
-          {"r_bias", {rows, s.heads}, normal, {}},
-          {"u", {s.heads, s.head_dim}, normal, {}}};
+  return {{"r_emb", {rows, axes.heads, axes.head_dim}, normal, {}},
+          {"r_bias", {rows, axes.heads}, normal, {}},
+          {"u", {axes.heads, axes.head_dim}, normal, {}}};
 }
 
 void TransformerXlLearned::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -111,7 +111,8 @@ double Tupe::scale(const ScoreShape& s) const {
 
 std::vector<Parameter> Tupe::parameters(const ScoreShape& s) const {
   check_fields(s);
-  const Index width = s.heads * s.head_dim;
+  const ScoreAxes axes(s);
+  const AxisSize width = axes.heads * axes.head_dim;
   const Initial normal{InitialKind::normal, 0, 0.02};
   std::vector<Parameter> p{{"pos", {positions + 1, width}, normal, {}},
                            {"ln_weight", {width}, {InitialKind::constant, 1, 0}, {}},
@@ -120,7 +121,7 @@ std::vector<Parameter> Tupe::parameters(const ScoreShape& s) const {
                            {"b_q", {width}, {}, {}},
                            {"w_k", {width, width}, normal, {}},
                            {"b_k", {width}, {}, {}}};
-  if (num_buckets > 0) p.push_back({"table", {num_buckets + 1, s.heads}, normal, {}});
+  if (num_buckets > 0) p.push_back({"table", {num_buckets + 1, axes.heads}, normal, {}});
   return p;
 }
 

@@ -47,12 +47,13 @@ struct WavLmCall {
 }  // namespace
 
 std::vector<Parameter> WavLm::parameters(const ScoreShape& s) const {
+  const ScoreAxes axes(s);
   const detail::T5Table table = wavlm_table(*this);
   std::vector<Parameter> p = detail::t5_tables_parameters(kWavLm, s, std::span(&table, 1));
   p[0].initial = {InitialKind::normal, 0, 1};
-  p.push_back({"gate_const", {1, s.heads, 1, 1}, {InitialKind::constant, 1, 0}, {}});
+  p.push_back({"gate_const", {1, axes.heads, 1, 1}, {InitialKind::constant, 1, 0}, {}});
   p.push_back({"gate_weight",
-               {static_cast<Index>(kWavLmGates), s.head_dim},
+               {static_cast<Index>(kWavLmGates), axes.head_dim},
                {InitialKind::normal, 0, 0.02},
                {}});
   p.push_back({"gate_bias", {static_cast<Index>(kWavLmGates)}, {}, {}});
@@ -60,7 +61,8 @@ std::vector<Parameter> WavLm::parameters(const ScoreShape& s) const {
 }
 
 std::vector<Input> WavLm::inputs(const ScoreShape& s) const {
-  return {{.name = "hidden", .shape = {kBatch, kQueries, s.heads * s.head_dim}}};
+  const ScoreAxes axes(s);
+  return {{.name = "hidden", .shape = {kBatch, kQueries, axes.heads * axes.head_dim}}};
 }
 
 void WavLm::lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -82,13 +82,14 @@ DistanceRange XlNet::range(const ScoreShape& s) const {
 
 std::vector<Parameter> XlNet::parameters(const ScoreShape& s) const {
   check_fields(s);
+  const ScoreAxes axes(s);
   const Initial normal{InitialKind::normal, 0, init};
-  std::vector<Parameter> p{{"w_kr", {d_model, s.heads, s.head_dim}, normal, {}},
-                           {"u", {s.heads, s.head_dim}, normal, {}},
-                           {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+  std::vector<Parameter> p{{"w_kr", {d_model, axes.heads, axes.head_dim}, normal, {}},
+                           {"u", {axes.heads, axes.head_dim}, normal, {}},
+                           {"v_bias", {axes.heads, axes.head_dim}, normal, {}}};
   if (segments == 0) return p;
-  p.push_back({"s_bias", {s.heads, s.head_dim}, normal, {}});
-  p.push_back({"seg_embed", {2, s.heads, s.head_dim}, normal, {}});
+  p.push_back({"s_bias", {axes.heads, axes.head_dim}, normal, {}});
+  p.push_back({"seg_embed", {2, axes.heads, axes.head_dim}, normal, {}});
   return p;
 }
 

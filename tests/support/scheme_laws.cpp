@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <optional>
+#include <sstream>
 
 #include "posenc/attention/plan.h"
 #include "posenc/positions/grid.h"
@@ -189,10 +190,56 @@ void check_derivatives(World& w, const LawCall& call, const std::string& who) {
     }
 }
 
+// "2 * heads * head_dim" for a shape.
+Index size_of_name(const std::string& name, const ScoreShape& s) {
+  Index n = 1;
+  std::istringstream factors(name);
+  for (std::string word; factors >> word;)
+    if (word != "*")
+      n *= word == "heads"       ? s.heads
+           : word == "head_dim"  ? s.head_dim
+           : word == "value_dim" ? s.value_dim
+                                 : std::stoll(word);
+  return n;
+}
+
+// The named sizes of a shape follow from the names, the others hold for every model.
+void check_shape(const std::string& who, const ArrayShape& at, const ScoreShape& shape,
+                 const ArrayShape& elsewhere) {
+  ASSERT_EQ(at.size(), elsewhere.size()) << who;
+  for (std::size_t axis = 0; axis < at.size(); ++axis) {
+    EXPECT_EQ(at.name(axis), elsewhere.name(axis)) << who;
+    if (at.name(axis).empty())
+      EXPECT_EQ(at[axis], elsewhere[axis]) << who << " axis " << axis;
+    else
+      EXPECT_EQ(at[axis], size_of_name(at.name(axis), shape)) << who << " axis " << axis;
+  }
+}
+
+void check_shapes(const AnyRelativeScheme& scheme, const LawCall& call) {
+  ScoreShape one{.heads = call.heads, .head_dim = call.head_dim, .value_dim = call.value_dim};
+  one.distance.assign(3, {-3, 3});
+  ScoreShape other = one;
+  other.heads *= 2, other.head_dim *= 3, other.value_dim *= 3;
+  for (const auto& [at, away] : {std::pair{one, other}, std::pair{other, one}}) {
+    const std::vector<Parameter> p = scheme.parameters(at), q = scheme.parameters(away);
+    ASSERT_EQ(p.size(), q.size());
+    for (std::size_t n = 0; n < p.size(); ++n) check_shape(p[n].name, p[n].shape, at, q[n].shape);
+    const std::vector<Input> in = scheme.inputs(at), to = scheme.inputs(away);
+    ASSERT_EQ(in.size(), to.size());
+    for (std::size_t n = 0; n < in.size(); ++n)
+      check_shape(in[n].name, in[n].shape, at, to[n].shape);
+  }
+}
+
 }  // namespace
 
 void check_scheme_laws(const AnyRelativeScheme& scheme, const LawCall& call) {
   const std::string who(scheme.card().name);
+  {
+    SCOPED_TRACE(who);
+    check_shapes(scheme, call);
+  }
   World w(scheme, call);
   const std::vector<NamedGradient> named = w.named();
   w.backward(named);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "posenc/core/array_shape.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
 #include "posenc/core/tensor_view.h"
@@ -30,7 +31,7 @@ struct Initial {
 // A learned array of a scheme.
 struct Parameter {
   std::string name;
-  std::vector<Index> shape;
+  ArrayShape shape;
   Initial initial;
   std::vector<double> initial_values;  // when it starts at given numbers; row-major
 };

@@ -41,6 +41,11 @@ struct ScoreShape {
   POSENC_API const DistanceRange& range(Index axis = 0) const;
   POSENC_API double content_scale() const noexcept;
 };
+// Its sizes as axes of parameters and inputs, with their names: {"w_r", {axes.heads, features}}.
+struct ScoreAxes {
+  AxisSize heads, head_dim, value_dim;
+  POSENC_API explicit ScoreAxes(const ScoreShape&);
+};
 // Throws [who] if heads, head_dim, scale or the distances are invalid.
 POSENC_API void check_score_shape(const ScoreShape&, std::string_view who);
 
@@ -51,7 +56,7 @@ inline constexpr Index kBatch = -1, kQueries = -2, kKeys = -3;
 // call's own tensors (CoPE's gates from values): their gradients join those of the call.
 struct Input {
   std::string name;
-  std::vector<Index> shape;
+  ArrayShape shape;
   bool integer = false;   // i64 or i32, else f64 or f32
   bool optional = false;  // may come empty
 };
