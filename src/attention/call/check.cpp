@@ -154,11 +154,15 @@ void check_attention(const AttentionArgs& a, const AttentionResult& r) {
 
 namespace detail {
 
+void check_float(std::string_view who, const ConstHeads& h, const FieldName& what) {
+  if (!is_float(h.dtype)) refuse_field(who, what, "must be of a float type", dtype_name(h.dtype));
+  check_extent(who, what, h);
+}
+
 void check_result_view(std::string_view who, const ConstAttentionResult& r, const ResultSizes& s,
                        std::string_view shape_rule, const FieldName& what) {
   const ConstHeads& o = r.out;
-  check_extent(who, what, o);
-  if (!is_float(o.dtype)) refuse_field(who, what, "must be of a float type", dtype_name(o.dtype));
+  check_float(who, o, what);
   if (o.batch != s.batch || o.tokens != s.queries || o.heads != s.heads || o.dim != s.dim ||
       (o.data == nullptr && saturated_product({s.batch, s.queries, s.heads, s.dim}) > 0))
     refuse_shape(who, what, shape_rule, shape_text(o));
@@ -185,20 +189,28 @@ void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const Fie
 
 namespace {
 
-void check_type(DType t, const FieldName& what) {
+void check_type(std::string_view who, DType t, const FieldName& what) {
   if (t != DType::f64 && t != DType::f32)
-    refuse(kAttention, "gradient of " + what + " must be f64 or f32", dtype_name(t));
+    refuse_field(who, what, "must be f64 or f32", dtype_name(t));
 }
 
-void check_like(const ConstHeads& g, const ConstHeads& x, const FieldName& what) {
+}  // namespace
+
+void check_gradient(std::string_view who, const ConstHeads& g, const ConstHeads& x,
+                    const FieldName& what) {
   if (g.data == nullptr) return;
   if (x.data == nullptr && x.dim == 0)
-    refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
+    refuse_sentence(who, what, what + " is given, but the call has no such tensor");
   if (g.batch != x.batch || g.tokens != x.tokens || g.heads != x.heads || g.dim != x.dim)
-    refuse_shape(kAttention, "gradient of " + what + " must have its shape, " + shape_text(x),
-                 shape_text(g));
-  check_type(g.dtype, what);
-  check_extent(kAttention, FieldName("gradient of ", what), g);
+    refuse_shape(who, what, "must have its shape, " + shape_text(x), shape_text(g));
+  check_type(who, g.dtype, what);
+  check_extent(who, what, g);
+}
+
+namespace {
+
+void check_like(const ConstHeads& g, const ConstHeads& x, const FieldName& what) {
+  check_gradient(kAttention, g, x, {"gradient of ", what});
 }
 
 void check_like(const ConstTensorView& g, const ConstTensorView& x, const FieldName& what) {
@@ -209,7 +221,7 @@ void check_like(const ConstTensorView& g, const ConstTensorView& x, const FieldN
   for (std::int32_t i = 0; same && i < g.rank; ++i)
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
   if (!same) refuse_shape(kAttention, "gradient of " + what + " must have its shape", g);
-  check_type(g.dtype, what);
+  check_type(kAttention, g.dtype, {"gradient of ", what});
   if (g.device != Device::cpu)
     refuse(kAttention, "gradient of " + what + " must be in the CPU's memory");
   check_extent(kAttention, FieldName("gradient of ", what), g);

@@ -25,6 +25,11 @@ void check_tensors(const AttentionArgs&);
 void check_positions(const Positions&, Index rows, Index tokens, const FieldName& what);
 // A result that a backward pass reads, `what` in messages.
 void check_read(const AttentionArgs&, const ConstAttentionResult&, const FieldName& what);
+// A tensor of a float type, whose addresses fit.
+void check_float(std::string_view who, const ConstHeads&, const FieldName& what);
+// A gradient, f64 or f32 of the shape of what it belongs to; `what` in messages.
+void check_gradient(std::string_view who, const ConstHeads& gradient, const ConstHeads& of,
+                    const FieldName& what);
 // The views of a result: out [batch, queries, heads, dim] of a float type, log_sum_exp in the CPU's
 // memory. shape_rule: what an error says of another shape of out.
 struct ResultSizes {

@@ -13,6 +13,7 @@
 #include "attention/call/check_parts.h"
 #include "attention/exact/gradient_sums.h"
 #include "attention/exact/load_vectors.h"
+#include "attention/exact/softmax.h"
 #include "core/extent.h"
 #include "core/memory_limit.h"
 #include "core/overlap.h"
@@ -44,9 +45,8 @@ PathArray path_array(const ConstHeads& h, detail::CallArena& arena, const Execut
 
 void check_path_array(const ConstHeads& h, const char* name, const PathArgs& a, Index tokens,
                       Index dim) {
-  const std::string who(name);
-  if (!is_float(h.dtype)) refuse_field(kPath, who, "must be of a float type", dtype_name(h.dtype));
-  detail::check_extent(kPath, who, h);
+  const std::string_view who(name);
+  detail::check_float(kPath, h, name);
   if (h.batch != a.q.batch)
     refuse_field(kPath, who, "must have the batch of q, " + std::to_string(a.q.batch), h.batch);
   if (h.tokens != tokens)
@@ -109,6 +109,7 @@ struct PathCall {
       if (i % static_cast<std::size_t>(Tk) != 0) sums.x[i] += sums.x[i - 1];
   }
   const PathArgs& args;
+  const detail::ExactRowKernels& lanes = detail::exact_row_kernels(active_isa());
   Index B, H, Tq, Tk, D, V;
   double scale, gate_scale;
   PathArray q, k, v, w, beta, sums;
@@ -124,6 +125,7 @@ struct PathRow {
   PathNumbers p, x, out, d;
   Index first = 0, own = 0;
   double log_sum_exp = 0;
+  detail::Run keys() const noexcept { return {first, own + 1}; }
 };
 
 void fill_path_row(const PathCall& c, Index b, Index h, Index i, bool keep, PathRow& r) noexcept {
@@ -132,14 +134,12 @@ void fill_path_row(const PathCall& c, Index b, Index h, Index i, bool keep, Path
   const double* sums = c.sums.given() ? c.sums.at(b, h, c.H) : nullptr;
   r.own = c.args.query_offset + i;
   r.first = c.args.window_left >= r.own ? 0 : r.own - c.args.window_left;
-  double most = -INFINITY;
   double* x = r.x.data() + (keep ? r.own * c.D : 0);
   std::copy(q, q + c.D, x);
   for (Index j = r.own;; --j) {
     double s = c.scale * detail::dot(x, k + j * c.D, c.D);
     if (sums != nullptr) s += c.gate_scale * (sums[r.own] - sums[j]);
     r.p[static_cast<std::size_t>(j)] = s;
-    most = std::max(most, s);
     if (j == r.first) break;
     const double along = beta[j] * detail::dot(w + j * c.D, x, c.D);
     if (keep) {
@@ -148,14 +148,8 @@ void fill_path_row(const PathCall& c, Index b, Index h, Index i, bool keep, Path
     }
     detail::add_scaled(x, -along, w + j * c.D, c.D);
   }
-  double total = 0;
-  for (Index j = r.first; j <= r.own; ++j) {
-    double& p = r.p[static_cast<std::size_t>(j)];
-    p = std::exp(p - most);
-    total += p;
-  }
-  for (Index j = r.first; j <= r.own; ++j) r.p[static_cast<std::size_t>(j)] /= total;
-  r.log_sum_exp = most + std::log(total);
+  const detail::Run run = r.keys();
+  r.log_sum_exp = detail::softmax_row(c.lanes, r.p.data(), r.p.data(), {&run, 1});
 }
 
 // Sums of one gradient, [B, slabs, tokens, channels]: a slab for each head of the array and cut of
@@ -223,33 +217,16 @@ void pull_path_head(const PathCall& c, const ConstAttentionResult& up, Index b, 
     fill_path_row(c, b, h, i, true, r);
     detail::read_vector(up.out, b, i, h, r.out.data());
     const double d_lse = up.log_sum_exp.empty() ? 0 : detail::read_number(up.log_sum_exp, b, h, i);
-    double mean = 0;
     for (Index j = r.first; j <= r.own; ++j) {
       const auto at = static_cast<std::size_t>(j);
       ds[at] = detail::dot(r.out.data(), v + j * c.V, c.V);
-      mean += r.p[at] * ds[at];
       detail::add_scaled(d_v + j * c.V, r.p[at], r.out.data(), c.V);
     }
-    for (Index j = r.first; j <= r.own; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      ds[at] = r.p[at] * (ds[at] - mean + d_lse);
-    }
+    const detail::Run run = r.keys();
+    detail::pull_softmax_row(c.lanes, ds.data(), r.p.data(), ds.data(), d_lse, {&run, 1});
     pull_path_row(c, b, h, r, ds, g);
     if (to_q.data != nullptr) detail::add_vector(to_q, b, i, h, r.d.data());
   }
-}
-
-void check_path_gradient(const Heads& to, const ConstHeads& of, const char* name) {
-  if (to.data == nullptr) return;
-  if (to.dtype != DType::f64 && to.dtype != DType::f32)
-    refuse(kPath, "the gradient of " + std::string(name) + " must be f64 or f32",
-           dtype_name(to.dtype));
-  if (to.batch != of.batch || to.tokens != of.tokens || to.heads != of.heads || to.dim != of.dim)
-    detail::refuse_shape(
-        kPath,
-        "the gradient of " + std::string(name) + " must have its shape, " + detail::shape_text(of),
-        detail::shape_text(ConstHeads(to)));
-  detail::check_extent(kPath, "the gradient of " + std::string(name), to);
 }
 
 // Slabs that share a head of `to` are summed.
@@ -337,12 +314,12 @@ void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_resul
                           const PathGradients& to, const Executor& executor) {
   check_path(a);
   check_path_result(a, d_result, "the gradient of out");
-  check_path_gradient(to.q, a.q, "q");
-  check_path_gradient(to.k, a.k, "k");
-  check_path_gradient(to.v, a.v, "v");
-  check_path_gradient(to.w, a.w, "w");
-  check_path_gradient(to.beta, a.beta, "beta");
-  check_path_gradient(to.log_gate, a.log_gate, "log_gate");
+  detail::check_gradient(kPath, to.q, a.q, "the gradient of q");
+  detail::check_gradient(kPath, to.k, a.k, "the gradient of k");
+  detail::check_gradient(kPath, to.v, a.v, "the gradient of v");
+  detail::check_gradient(kPath, to.w, a.w, "the gradient of w");
+  detail::check_gradient(kPath, to.beta, a.beta, "the gradient of beta");
+  detail::check_gradient(kPath, to.log_gate, a.log_gate, "the gradient of log_gate");
   check_path_overlap(a, d_result, to);
   detail::CallArena arena;
   const PathCall c(a, arena, executor);

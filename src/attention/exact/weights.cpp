@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/exact/row.h"
+#include "attention/exact/softmax.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -13,23 +14,13 @@ double sink_of(const CallView& c, const HeadRow& r) noexcept {
 }
 
 void softmax(const CallView& c, HeadRow& r) noexcept {
-  const double sink = sink_of(c, r);
-  const double top = c.lanes.largest(r.scores, sink, r.runs);
-  r.log_sum_exp = -HUGE_VAL;
-  if (r.runs.empty() && sink == -HUGE_VAL) return;
-  double total = c.lanes.exponentials(r.p, r.scores, top, r.runs);
-  if (!c.args.sink.empty()) total += std::exp(sink - top);
-  c.lanes.scale(r.p, 1 / total, r.p, r.runs);
-  r.log_sum_exp = top + std::log(total);
+  r.log_sum_exp = softmax_row(c.lanes, r.p, r.scores, r.runs, sink_of(c, r));
 }
 
-// dS_j = P_j (dP_j - sum_t P_t dP_t + d log-sum-exp). The sink is a weight without a value.
 void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink) noexcept {
-  const double mean = c.lanes.dot(r.p, r.d_p, r.runs);
-  c.lanes.softmax_backward(r.d_scores, r.p, r.d_p, d_lse - mean, r.runs);
+  const double shift = pull_softmax_row(c.lanes, r.d_scores, r.p, r.d_p, d_lse, r.runs);
   const double sink = sink_of(c, r);
-  if (d_sink != nullptr && sink != -HUGE_VAL)
-    d_sink[r.h] += std::exp(sink - r.log_sum_exp) * (d_lse - mean);
+  if (d_sink != nullptr && sink != -HUGE_VAL) d_sink[r.h] += std::exp(sink - r.log_sum_exp) * shift;
 }
 
 // ln(1 + e^x).
