@@ -10,6 +10,7 @@
 
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
@@ -44,6 +45,24 @@ std::vector<double> Alibi::slopes_of_all(Index heads) const {
   return m;
 }
 
+namespace {
+
+std::string alibi_future(const Alibi& x) {
+  return std::string(enum_text(x.learned)) + "_future";
+}
+
+// d: of the slopes of the past and of the future, of which fields may leave out one or both.
+void alibi_accumulate(const Alibi& x, const detail::LearnedValues& value,
+                      std::vector<std::vector<double>>& d, std::span<const TensorView> to) {
+  detail::LearnedGradients sum(value);
+  const std::string_view past = enum_text(x.learned);
+  if (value.has(past)) sum[past] = std::move(d[0]);
+  if (value.has(alibi_future(x))) sum[alibi_future(x)] = std::move(d[1]);
+  sum.accumulate(to);
+}
+
+}  // namespace
+
 std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   check_fields(s);
   const ScoreAxes axes(s);
@@ -63,7 +82,7 @@ std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   }
   if (future != AlibiFuture::own_slopes) return {p};
   Parameter other = p;
-  other.name += "_future";
+  other.name = alibi_future(*this);
   return {p, other};
 }
 
@@ -77,7 +96,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     return out.add(keys);
   }
   if (height > 0) {
-    detail::check_distances("alibi", height * width, s.heads * batch);
+    detail::check_distances(Alibi::card.name, height * width, s.heads * batch);
     const std::vector<double> distance = far();
     std::vector<double> table;
     for (const double m : past)
@@ -85,7 +104,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     ProductTerm t = detail::number_term(
         out.table(std::move(table), s.heads, static_cast<Index>(distance.size()), 1, batch), {},
         bias_scale);
-    detail::WindowRows{height, width, false, true}.add_lines("alibi", t, out);
+    detail::WindowRows{height, width, false, true}.add_lines(Alibi::card.name, t, out);
     return out.add(t);
   }
   std::vector<double> sides, offset;
@@ -112,22 +131,22 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
+  const detail::LearnedValues value(*this, s, p);
   const auto m = slopes_of(s, p);
   if (precision == AlibiPrecision::falcon_bfloat16) return;
   if (sequences > 0) {
     std::vector<std::vector<double>> of_sequences = pull_sequences(s, call, g);
     slopes_from_sides(of_sequences, m);
-    of_sequences.resize(needed.size());
-    return accumulate("alibi", needed, dp, of_sequences);
+    return alibi_accumulate(*this, value, of_sequences, dp);
   }
   const std::vector<double> distance = far();
   const auto rows = static_cast<Index>(distance.size());
   const std::vector<double> d =
-      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table,
+      gradient_values(Alibi::card.name, gradient_of(Alibi::card.name, g.terms, 0).table,
                       {batch, s.heads, height > 0 ? rows : 1, height > 0 ? 1 : 2});
   const std::vector<double> strict = gradient_values(
-      "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g.terms, 1).table,
+      Alibi::card.name,
+      past_offset == 0 ? TensorView{} : gradient_of(Alibi::card.name, g.terms, 1).table,
       {batch, s.heads, 2, 1});
   std::vector<std::vector<double>> dm(2, std::vector<double>(m[0].size()));
   for (std::size_t h = 0; h < m[0].size(); ++h) {
@@ -141,8 +160,7 @@ void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
     if (future != AlibiFuture::own_slopes) dm[0][h] += dm[1][h];
   }
   slopes_from_sides(dm, m);
-  dm.resize(needed.size());
-  accumulate("alibi", needed, dp, dm);
+  alibi_accumulate(*this, value, dm, dp);
 }
 
 // From the gradients of the slopes of the past and of the future to those of what is learned.
@@ -177,81 +195,84 @@ void Alibi::ask_sides(const ScoreShape& s, LoweredTerms& out) const {
 }
 
 void Alibi::check_fields(const ScoreShape& s) const {
-  check_score_shape(s, "alibi");
+  check_score_shape(s, Alibi::card.name);
   check_shard(s);
   check_combinations();
   if (!std::isfinite(max_bias) || max_bias < 0)
-    refuse_field("alibi", "max_bias", "must be finite and not negative", max_bias);
+    refuse_field(Alibi::card.name, "max_bias", "must be finite and not negative", max_bias);
   if (!std::isfinite(past_offset))
-    refuse_field("alibi", "past_offset", "must be finite", past_offset);
-  if (!std::isfinite(bias_scale)) refuse_field("alibi", "bias_scale", "must be finite", bias_scale);
+    refuse_field(Alibi::card.name, "past_offset", "must be finite", past_offset);
+  if (!std::isfinite(bias_scale))
+    refuse_field(Alibi::card.name, "bias_scale", "must be finite", bias_scale);
   if (future == AlibiFuture::half_heads && (all_heads(s.heads) % 2 != 0 || alibi_heads != 0))
-    refuse_field("alibi", "half_heads", "needs an even number of heads, all with a slope",
+    refuse_field(Alibi::card.name, "half_heads", "needs an even number of heads, all with a slope",
                  all_heads(s.heads));
-  if (batch < 1) refuse_field("alibi", "batch", "must be at least 1", batch);
+  if (batch < 1) refuse_field(Alibi::card.name, "batch", "must be at least 1", batch);
   if (batch > 1 && learned == AlibiLearned::fixed)
-    refuse("alibi", "batch is of learned numbers; of fixed slopes it must be 1", batch);
-  if (axis < 0 || axis > 7) refuse_field("alibi", "axis", "must lie between 0 and 7", axis);
+    refuse(Alibi::card.name, "batch is of learned numbers; of fixed slopes it must be 1", batch);
+  if (axis < 0 || axis > 7)
+    refuse_field(Alibi::card.name, "axis", "must lie between 0 and 7", axis);
   if ((learned == AlibiLearned::log_slopes || learned == AlibiLearned::logits) && alibi_heads != 0)
-    refuse("alibi", "log_slopes and logits cannot be of heads without slope, alibi_heads",
+    refuse(Alibi::card.name, "log_slopes and logits cannot be of heads without slope, alibi_heads",
            alibi_heads);
   if ((height == 0) != (width == 0) || height < 0 || height > 4096 || width < 0 || width > 4096)
-    refuse("alibi", "height and width must both be 0 or lie between 1 and 4096", height);
+    refuse(Alibi::card.name, "height and width must both be 0 or lie between 1 and 4096", height);
   if (height > 0 && (future != AlibiFuture::symmetric || past_offset != 0 || axis != 0))
-    refuse("alibi", "a grid has no sides and takes axes 0 and 1: future must be symmetric",
+    refuse(Alibi::card.name, "a grid has no sides and takes axes 0 and 1: future must be symmetric",
            enum_text(future));
   if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
-    refuse_field("alibi", "own_slopes", "are learned: learned must not be", enum_text(learned));
+    refuse_field(Alibi::card.name, "own_slopes", "are learned: learned must not be",
+                 enum_text(learned));
 }
 
 // The heads of the call among those of all shards.
 void Alibi::check_shard(const ScoreShape& s) const {
   if (total_heads < 0 || total_heads > 65536)
-    refuse_field("alibi", "total_heads", "must lie between 0 and 65536", total_heads);
+    refuse_field(Alibi::card.name, "total_heads", "must lie between 0 and 65536", total_heads);
   if (total_heads == 0 && first_head != 0)
-    refuse_field("alibi", "first_head", "counts among total_heads, which must be given",
+    refuse_field(Alibi::card.name, "first_head", "counts among total_heads, which must be given",
                  first_head);
   if (total_heads > 0 && (first_head < 0 || first_head > total_heads - s.heads))
     refuse_field(
-        "alibi", "first_head",
+        Alibi::card.name, "first_head",
         "must lie between 0 and total_heads - heads = " + std::to_string(total_heads - s.heads),
         first_head);
   if (alibi_heads < 0 || alibi_heads > all_heads(s.heads))
     refuse_field(
-        "alibi", "alibi_heads",
+        Alibi::card.name, "alibi_heads",
         "must lie between 0 and " + std::to_string(all_heads(s.heads)) + ", the number of heads",
         alibi_heads);
 }
 
 void Alibi::check_combinations() const {
   if (sequences < 0 || sequences > 1000000000)
-    refuse_field("alibi", "sequences", "must lie between 0 and 1000000000", sequences);
+    refuse_field(Alibi::card.name, "sequences", "must lie between 0 and 1000000000", sequences);
   if (sequences > 0 && (learned == AlibiLearned::fixed || batch > 1 || height > 0 ||
                         future == AlibiFuture::half_heads))
-    refuse_field("alibi", "sequences",
+    refuse_field(Alibi::card.name, "sequences",
                  "needs learned numbers, and neither batch, nor a grid, nor half_heads", sequences);
   if (precision == AlibiPrecision::falcon_bfloat16 &&
       (learned != AlibiLearned::fixed || future != AlibiFuture::symmetric || height > 0 ||
        past_offset != 0 || axis != 0 || slopes != AlibiSlopes::published))
-    refuse("alibi",
+    refuse(Alibi::card.name,
            "precision falcon_bfloat16 is of the published fixed slopes alone: slopes, learned, "
            "future, past_offset, axis, height and width must be at their defaults");
 }
 
 std::array<std::vector<double>, 2> Alibi::slopes_of(const ScoreShape& s,
                                                     std::span<const ConstTensorView> p) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count("alibi", needed.size(), p.size());
-  if (needed.empty()) return {slope(s.heads), slope(s.heads)};
-  const auto read = [&](std::size_t n) {
-    std::vector<double> m = parameter_values("alibi", needed[n], p[n]);
+  const detail::LearnedValues value(*this, s, p);
+  if (learned == AlibiLearned::fixed) return {slope(s.heads), slope(s.heads)};
+  const auto read = [&](std::string_view of) {
+    std::vector<double> m = value[of];
     for (double& x : m) {
       if (learned == AlibiLearned::log_slopes) x = std::exp(x);
       if (learned == AlibiLearned::logits) x = 1 / (1 + std::exp(-x));
     }
     return m;
   };
-  return {read(0), read(needed.size() - 1)};
+  const std::string_view past = enum_text(learned);
+  return {read(past), value.has(alibi_future(*this)) ? read(alibi_future(*this)) : read(past)};
 }
 
 }  // namespace posenc::v0

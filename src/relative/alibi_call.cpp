@@ -13,7 +13,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kAlibi = "alibi";
+constexpr std::string_view kAlibi = Alibi::card.name;
 
 double bfloat16(double x) {
   return static_cast<double>(f32_from_bf16(bf16_from(static_cast<float>(x))));

@@ -2,12 +2,13 @@
 #include "posenc/relative/beit.h"
 
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kBeit = "beit";
+constexpr std::string_view kBeit = Beit::card.name;
 
 detail::WindowRows beit_window(const Beit& x) {
   return {x.height, x.width, false, false};
@@ -30,12 +31,9 @@ std::vector<Input> Beit::inputs(const ScoreShape&) const {
 
 // Two terms of one table, each void where the other one serves.
 void Beit::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kBeit, needed.size(), p.size());
-  const ConstTensorView table =
-      out.table(detail::window_by_head(parameter_values(kBeit, needed[0], p[0]), heads_first,
-                                       s.heads, rows()),
-                s.heads, rows(), 1);
+  const detail::LearnedValues value(*this, s, p);
+  const ConstTensorView table = out.table(
+      detail::window_by_head(value["table"], heads_first, s.heads, rows()), s.heads, rows(), 1);
   ProductTerm patches = detail::number_term(table, {}, 1), others = patches;
   beit_window(*this).add_lines(kBeit, patches, out);
   patches.pair = detail::patches_alone(out);
@@ -53,14 +51,15 @@ void Beit::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallD
 void Beit::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kBeit, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   std::vector<double> d;
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}})
     add_to(d,
            gradient_values(kBeit, gradient_of(kBeit, g.terms, n).table, {1, s.heads, rows(), 1}));
   d = detail::window_from_heads(d, heads_first, s.heads, rows());
-  accumulate(kBeit, needed, dp, std::vector<std::vector<double>>{d});
+  detail::LearnedGradients to(value);
+  to["table"] = d;
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

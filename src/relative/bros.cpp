@@ -6,12 +6,13 @@
 
 #include "kernels/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kBros = "bros";
+constexpr std::string_view kBros = Bros::card.name;
 using BrosList = std::vector<double>;
 
 BrosList bros_input(const ConstTensorView& v, const char* name) {
@@ -133,11 +134,11 @@ void Bros::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const C
 void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kBros, needed.size(), p.size());
-  check_gradients(kBros, needed, dp);
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
+  to.check(dp);
   bros_check(*this, call);
-  const BrosList w = parameter_values(kBros, needed[0], p[0]);
+  const BrosList w = value["w_bbox"];
   const BrosQuery query(*this, s, w, call);
   const TermGradient& of = gradient_of(kBros, g.terms, 0);
   const Index batch = call.inputs[0].shape[0];
@@ -174,7 +175,8 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
         {inputs(s)[i].name, std::vector<Index>(v.shape.begin(), v.shape.begin() + v.rank), {}, {}});
   }
   check_gradients(kBros, given, d_inputs);
-  accumulate(kBros, needed, dp, std::vector<BrosList>{dw});
+  to["w_bbox"] = dw;
+  to.accumulate(dp);
   accumulate(kBros, given, d_inputs, std::vector<BrosList>{dq, d_query_box, d_key_box});
 }
 

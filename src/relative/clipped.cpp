@@ -2,12 +2,13 @@
 #include "posenc/relative/clipped.h"
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kClipped = "clipped";
+constexpr std::string_view kClipped = Clipped::card.name;
 
 }  // namespace
 
@@ -30,9 +31,8 @@ std::vector<Input> Clipped::inputs(const ScoreShape&) const {
 
 void Clipped::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kClipped, needed.size(), p.size());
-  std::vector<double> table = parameter_values(kClipped, needed[0], p[0]);
+  const detail::LearnedValues value(*this, s, p);
+  std::vector<double> table = value["table"];
   if (!heads_first) table = detail::transposed_list(table, rows(), s.heads);
   const Index first = masked_row ? 1 : 0;
   const bool reversed = sign == DistanceSign::key_minus_query;
@@ -69,14 +69,15 @@ void Clipped::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
 void Clipped::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                         const LoweredGradient& g, std::span<const TensorView> dp,
                         std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kClipped, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   std::vector<double> d(static_cast<std::size_t>(s.heads * rows()), 0.0);
   for (std::size_t n = 0; n < (masked_row ? 2U : 1U); ++n)
     add_to(d, gradient_values(kClipped, gradient_of(kClipped, g.terms, n).table,
                               {1, s.heads, rows(), 1}));
   if (!heads_first) d = detail::transposed_list(d, s.heads, rows());
-  accumulate(kClipped, needed, dp, std::vector<std::vector<double>>{d});
+  detail::LearnedGradients to(value);
+  to["table"] = d;
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kConformer = "conformer";
+constexpr std::string_view kConformer = Conformer::card.name;
 
 detail::HeadProjection conformer_projection(const Conformer& c, const ScoreShape& s) {
   return {s.heads, s.head_dim, c.d_model, false};
@@ -84,21 +85,18 @@ std::vector<Parameter> Conformer::parameters(const ScoreShape& s) const {
 
 void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                       LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kConformer, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const detail::Distances all(kConformer, r, s.heads * s.head_dim);
   const Index n = all.count();
   const IndexLine line =
       detail::line_over(kConformer, out, r, [&](Index delta) { return n - 1 - all.row(delta); });
-  const std::size_t w = rows > 0 ? 1 : 0;
-  const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
+  const std::vector<double> learned = value.if_any("R");
   std::vector<double> table =
-      conformer_projection(*this, s).table(conformer_rows(*this, r, learned), n, value(w));
+      conformer_projection(*this, s).table(conformer_rows(*this, r, learned), n, value["w_kr"]);
   if (biases)
-    detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(
-        std::move(table), value(w + 1), value(w + 2), line, out);
+    detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(std::move(table), value["u"],
+                                                                      value["v_bias"], line, out);
   else
     out.add(detail::query_term(out.table(std::move(table), s.heads, n, s.head_dim), line,
                                s.content_scale()));
@@ -107,34 +105,28 @@ void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                           const LoweredGradient& g, std::span<const TensorView> dp,
                           std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kConformer, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const Index n = detail::Distances(kConformer, r, s.heads * s.head_dim).count();
-  const std::size_t w = rows > 0 ? 1 : 0;
-  const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
+  const std::vector<double> learned = value.if_any("R");
   const detail::RowBlock all = conformer_rows(*this, r, learned);
   const detail::HeadProjection to_heads = conformer_projection(*this, s);
   detail::XlScore::Gradient d;
   if (biases) {
     d = detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.pull_back(
-        g, to_heads, all, value(w), value(w + 2), rows > 0);
+        g, to_heads, all, value["w_kr"], value["v_bias"], rows > 0);
   } else {
     const detail::GradientNumbers table(kConformer, gradient_of(kConformer, g.terms, 0).table,
                                         {1, s.heads, n, s.head_dim});
     d.w = to_heads.weight_gradient(all, n, table.data());
     d.rows.assign(learned.size(), 0.0);
-    if (rows > 0) to_heads.add_row_gradient(value(w), n, table.data(), d.rows);
+    if (rows > 0) to_heads.add_row_gradient(value["w_kr"], n, table.data(), d.rows);
   }
-  std::vector<std::vector<double>> to;
-  if (rows > 0) to.push_back(std::move(d.rows));
-  to.push_back(std::move(d.w));
-  if (biases) {
-    to.push_back(std::move(d.u));
-    to.push_back(std::move(d.v));
-  }
-  accumulate(kConformer, needed, dp, to);
+  detail::LearnedGradients to(value);
+  if (rows > 0) to["R"] = std::move(d.rows);
+  to["w_kr"] = std::move(d.w);
+  if (biases) to["u"] = std::move(d.u), to["v_bias"] = std::move(d.v);
+  to.accumulate(dp);
 }
 
 void Conformer::check_fields(const ScoreShape& s) const {

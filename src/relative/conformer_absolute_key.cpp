@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kAbsoluteKey = "conformer_absolute_key";
+constexpr std::string_view kAbsoluteKey = ConformerAbsoluteKey::card.name;
 
 detail::HeadProjection absolute_key_projection(const ConformerAbsoluteKey& c, const ScoreShape& s) {
   return {s.heads, s.head_dim, c.d_model, false};
@@ -70,16 +71,14 @@ std::vector<Parameter> ConformerAbsoluteKey::parameters(const ScoreShape& s) con
 // A pair of one class of queries and a class for every row: the row depends on the key alone.
 void ConformerAbsoluteKey::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                                  LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kAbsoluteKey, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kAbsoluteKey, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   std::vector<std::int32_t> row(static_cast<std::size_t>(rows));
   std::iota(row.begin(), row.end(), 0);
   const IndexPair pair = out.pair(std::move(row), 1, rows);
-  const std::vector<double> made = value(0);
+  const std::vector<double> made = value["P"];
   detail::XlScore{kAbsoluteKey, s, s.content_scale(), s.heads, rows}.add(
-      absolute_key_projection(*this, s).table(detail::rows_of(made, d_model), rows, value(1)),
-      value(2), value(3), {}, out, pair);
+      absolute_key_projection(*this, s).table(detail::rows_of(made, d_model), rows, value["w_kr"]),
+      value["u"], value["v_bias"], {}, out, pair);
 }
 
 void ConformerAbsoluteKey::bind(const ScoreShape&, std::span<const ConstTensorView>,
@@ -97,17 +96,18 @@ void ConformerAbsoluteKey::pull_back(const ScoreShape& s, std::span<const ConstT
                                      const CallData&, const LoweredGradient& g,
                                      std::span<const TensorView> dp,
                                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kAbsoluteKey, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kAbsoluteKey, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const detail::HeadProjection to_heads = absolute_key_projection(*this, s);
-  const std::vector<double> made = value(0);
+  const std::vector<double> made = value["P"];
   detail::XlScore::Gradient d =
       detail::XlScore{kAbsoluteKey, s, s.content_scale(), s.heads, rows}.pull_back(
-          g, to_heads, detail::rows_of(made, d_model), value(1), value(3), true);
-  accumulate(kAbsoluteKey, needed, dp,
-             std::vector<std::vector<double>>{std::move(d.rows), std::move(d.w), std::move(d.u),
-                                              std::move(d.v)});
+          g, to_heads, detail::rows_of(made, d_model), value["w_kr"], value["v_bias"], true);
+  detail::LearnedGradients to(value);
+  to["P"] = std::move(d.rows);
+  to["w_kr"] = std::move(d.w);
+  to["u"] = std::move(d.u);
+  to["v_bias"] = std::move(d.v);
+  to.accumulate(dp);
 }
 
 void ConformerAbsoluteKey::check_fields(const ScoreShape& s) const {

@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kCope = "cope";
+constexpr std::string_view kCope = Cope::card.name;
 
 void check_cope_call(const Cope& c, const ScoreShape& s, const CallData& call) {
   const std::size_t needed = c.inputs(s).size();
@@ -91,9 +92,8 @@ std::vector<Input> Cope::inputs(const ScoreShape& s) const {
 }
 
 void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kCope, needed.size(), p.size());
-  std::vector<double> e = parameter_values(kCope, needed[0], p[0]);
+  const detail::LearnedValues value(*this, s, p);
+  std::vector<double> e = value["pos_emb"];
   if (table == CopeTable::columns) e = detail::transposed_list(e, s.head_dim, positions);
   GatesTerm t;
   t.gate_scale = s.content_scale();
@@ -123,35 +123,37 @@ void Cope::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const C
 void Cope::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kCope, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   check_cope_call(*this, s, call);
   const TermGradient& t = gradient_of(kCope, g.terms, 0);
-  std::vector<std::vector<double>> d{
-      gradient_values(kCope, t.table, {1, 1, positions, s.head_dim})};
-  if (table == CopeTable::columns) d[0] = detail::transposed_list(d[0], positions, s.head_dim);
+  detail::LearnedGradients to(value);
+  std::vector<double>& d_table = to["pos_emb"];
+  d_table = gradient_values(kCope, t.table, {1, 1, positions, s.head_dim});
+  if (table == CopeTable::columns)
+    d_table = detail::transposed_list(d_table, positions, s.head_dim);
   std::vector<Parameter> of_call;
   std::vector<std::vector<double>> d_call;
   for (const ConstTensorView& in : call.inputs)
     of_call.push_back({inputs(s)[of_call.size()].name, cope_shape(in), {}, {}});
   if (gates == CopeGates::mixed) {
-    const CopeMixed m(s, call, parameter_values(kCope, needed[1], p[1]));
+    const CopeMixed m(s, call, value["talking_heads"]);
     const Index channels = m.heads * m.dim;
     const std::vector<double> dx =
         detail::vectors_gradient(kCope, t.query, {m.batch, m.queries, m.heads, channels});
-    d.emplace_back(m.w.size());
+    std::vector<double>& dw = to["talking_heads"];
+    dw.resize(m.w.size());
     d_call.emplace_back(m.q.size());
     m.each([&](std::size_t at, std::size_t w, std::size_t q) {
-      d[1][w] += dx[at] * m.q[q];
+      dw[w] += dx[at] * m.q[q];
       d_call[0][q] += dx[at] * m.w[w];
     });
     d_call.push_back(detail::vectors_gradient(kCope, t.key, {m.batch, m.keys, 1, channels}));
   } else if (gates != CopeGates::keys) {
     d_call.push_back(detail::vectors_gradient(kCope, t.key, of_call[0].shape));
   }
-  check_gradients(kCope, needed, dp);
+  to.check(dp);
   if (!of_call.empty()) accumulate(kCope, of_call, d_inputs, d_call);
-  accumulate(kCope, needed, dp, d);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -5,12 +5,13 @@
 
 #include "posenc/core/error.h"
 #include "posenc/relative/t5.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kCpmAnt = "cpmant";
+constexpr std::string_view kCpmAnt = CpmAnt::card.name;
 
 Index cpmant_rows(const CpmAnt& x) {
   return x.num_buckets + x.segments * x.segments;
@@ -39,12 +40,10 @@ std::vector<Input> CpmAnt::inputs(const ScoreShape&) const {
 
 void CpmAnt::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kCpmAnt, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Index rows = cpmant_rows(*this);
   const ConstTensorView table =
-      out.table(detail::transposed_list(parameter_values(kCpmAnt, needed[0], p[0]), rows, s.heads),
-                s.heads, rows, 1);
+      out.table(detail::transposed_list(value["table"], rows, s.heads), s.heads, rows, 1);
   // Each of two terms is void where the other serves.
   std::vector<std::int32_t> within, across;
   for (Index i = 0; i < segments; ++i)
@@ -71,15 +70,15 @@ void CpmAnt::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
 void CpmAnt::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                        const LoweredGradient& g, std::span<const TensorView> dp,
                        std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kCpmAnt, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Index rows = cpmant_rows(*this);
   std::vector<double> d;
   for (const std::size_t n : {std::size_t{0}, std::size_t{1}})
     add_to(d,
            gradient_values(kCpmAnt, gradient_of(kCpmAnt, g.terms, n).table, {1, s.heads, rows, 1}));
-  accumulate(kCpmAnt, needed, dp,
-             std::vector<std::vector<double>>{detail::transposed_list(d, s.heads, rows)});
+  detail::LearnedGradients to(value);
+  to["table"] = detail::transposed_list(d, s.heads, rows);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kDape = "dape";
+constexpr std::string_view kDape = Dape::card.name;
 
 }  // namespace
 
@@ -30,27 +31,28 @@ std::vector<Parameter> Dape::parameters(const ScoreShape& s) const {
 }
 
 void Dape::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kDape, needed.size(), p.size());
-  const auto array = [&](std::size_t n) {
-    return out.array(parameter_values(kDape, needed[n], p[n]), needed[n].shape);
-  };
+  const detail::LearnedValues value(*this, s, p);
+  const auto array = [&](const char* name) { return out.array(value[name], value.shape(name)); };
   ScoreMlpTerm t;
-  t.mlp = {array(0), array(1), array(2), array(3), slope};
+  t.mlp = {array("mlp2_0_weight"), array("mlp2_0_bias"), array("mlp2_2_weight"),
+           array("mlp2_2_bias"), slope};
   out.add(t);
 }
 
 void Dape::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kDape, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const MlpGradient& m = gradient_of(kDape, g.terms, 0).mlp;
-  accumulate(kDape, needed, dp,
-             std::vector<std::vector<double>>{gradient_values(kDape, m.in, needed[0].shape),
-                                              gradient_values(kDape, m.in_bias, needed[1].shape),
-                                              gradient_values(kDape, m.out, needed[2].shape),
-                                              gradient_values(kDape, m.out_bias, needed[3].shape)});
+  detail::LearnedGradients to(value);
+  const auto take = [&](const char* name, const TensorView& g_of) {
+    to[name] = gradient_values(kDape, g_of, value.shape(name));
+  };
+  take("mlp2_0_weight", m.in);
+  take("mlp2_0_bias", m.in_bias);
+  take("mlp2_2_weight", m.out);
+  take("mlp2_2_bias", m.out_bias);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

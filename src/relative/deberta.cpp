@@ -8,13 +8,14 @@
 #include "posenc/core/error.h"
 #include "relative/layers/linear.h"
 #include "relative/layers/row_norm.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kDeberta = "deberta";
+constexpr std::string_view kDeberta = Deberta::card.name;
 
 // n^(mid-1) mid^c <= (M-1)^c mid^(mid-1).
 bool deberta_at_most(Index n, Index c, Index mid, Index max_distance) {
@@ -26,19 +27,27 @@ bool deberta_at_most(Index n, Index c, Index mid, Index max_distance) {
 
 // One of the two projections of E_rel.
 struct DebertaSide {
-  std::size_t weight = 0, bias = 0;  // of the parameters; bias 0: none
+  std::string weight_name, bias_name;
+  std::vector<double> weight, bias;  // bias empty: none
   std::vector<double> table;         // [heads, 2 S, head_dim]; empty: no term reads it
 };
+// Names of the weight and the bias of a side, "k" or "q".
+std::string deberta_weight(const Deberta& d, const char* side) {
+  return (d.projection == DebertaProjection::own ? "w_pos_" : "w_") + std::string(side);
+}
+std::string deberta_bias(const Deberta& d, const char* side) {
+  return (d.projection == DebertaProjection::own ? "b_pos_" : "b_") + std::string(side);
+}
 // What lower computes and pull_back computes again, the projected tables where they are wanted.
 struct DebertaTables {
-  std::vector<std::vector<double>> value;  // of the parameters
+  std::vector<double> e, norm_weight, norm_bias;
   DebertaSide key, query;
 };
 
 // E_rel, normed: [2 S, width].
 detail::RowBlock deberta_rows(const Deberta& d, const DebertaTables& t, Index width) {
-  if (!d.norm) return detail::rows_of(t.value[0], width);
-  return detail::normed_rows(t.value[0], width, d.norm_epsilon, t.value[1], t.value[2]);
+  if (!d.norm) return detail::rows_of(t.e, width);
+  return detail::normed_rows(t.e, width, d.norm_epsilon, t.norm_weight, t.norm_bias);
 }
 
 Index deberta_width(const Deberta& d, const ScoreShape& s) {
@@ -46,49 +55,37 @@ Index deberta_width(const Deberta& d, const ScoreShape& s) {
 }
 
 DebertaTables deberta_tables(const Deberta& d, const ScoreShape& s,
-                             std::span<const ConstTensorView> p, bool projected) {
-  const std::vector<Parameter> needed = d.parameters(s);
-  check_parameter_count(kDeberta, needed.size(), p.size());
+                             const detail::LearnedValues& value, bool projected) {
   const bool key = d.c2p || d.p2p, query = d.p2c || d.p2p;
   DebertaTables t;
-  for (std::size_t i = 0; i < needed.size(); ++i)
-    t.value.push_back(parameter_values(kDeberta, needed[i], p[i]));
   if (d.projection == DebertaProjection::tables) {
-    if (key) t.key.table = t.value[0];
-    if (query) t.query.table = t.value[key ? 1 : 0];
+    t.key.table = value.if_any("pos_key");
+    t.query.table = value.if_any("pos_query");
     return t;
   }
-  std::size_t next = 1;
-  if (d.norm) next = 3;
+  t.e = value["e_rel"];
+  t.norm_weight = value.if_any("norm_weight"), t.norm_bias = value.if_any("norm_bias");
   const Index n = 2 * d.span(), width = deberta_width(d, s);
   const detail::RowBlock rows = deberta_rows(d, t, width);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, width, false};
-  const auto project = [&](const DebertaSide& side) {
-    if (!projected) return std::vector<double>{};
-    return to_heads.table(rows, n, t.value[side.weight],
-                          side.bias != 0 ? t.value[side.bias] : std::vector<double>{});
+  const auto read = [&](const char* name, DebertaSide& side) {
+    side.weight_name = deberta_weight(d, name), side.bias_name = deberta_bias(d, name);
+    side.weight = value[side.weight_name], side.bias = value.if_any(side.bias_name);
+    if (projected) side.table = to_heads.table(rows, n, side.weight, side.bias);
   };
-  if (key) {
-    t.key.weight = next++;
-    if (d.key_bias) t.key.bias = next++;
-    t.key.table = project(t.key);
-  }
-  if (query) {
-    t.query.weight = next++;
-    t.query.bias = next;
-    t.query.table = project(t.query);
-  }
+  if (key) read("k", t.key);
+  if (query) read("q", t.query);
   return t;
 }
 
 // From the gradient of a projected table to those of weight and bias, and of the rows.
-void deberta_unproject(const DebertaTables& t, const DebertaSide& side, const ScoreShape& s,
-                       const detail::RowBlock& rows, const double* d_table, Index n, Index width,
-                       std::vector<std::vector<double>>& d, std::vector<double>& d_rows) {
+void deberta_unproject(const DebertaSide& side, const ScoreShape& s, const detail::RowBlock& rows,
+                       const double* d_table, Index n, Index width, detail::LearnedGradients& d,
+                       std::vector<double>& d_rows) {
   const detail::HeadProjection to_heads{s.heads, s.head_dim, width, false};
-  d[side.weight] = to_heads.weight_gradient(rows, n, d_table);
-  to_heads.add_row_gradient(t.value[side.weight], n, d_table, d_rows);
-  if (side.bias != 0) d[side.bias] = to_heads.bias_gradient(n, d_table);
+  d[side.weight_name] = to_heads.weight_gradient(rows, n, d_table);
+  to_heads.add_row_gradient(side.weight, n, d_table, d_rows);
+  if (!side.bias.empty()) d[side.bias_name] = to_heads.bias_gradient(n, d_table);
 }
 
 // The numbers of p2p by distance: visit(number, row of Q, row of K), both of the table of a head.
@@ -193,7 +190,7 @@ IndexLine Deberta::rows(const ScoreShape& s, TermStore& store, bool mirrored) co
 
 void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
-  DebertaTables t = deberta_tables(*this, s, p, true);
+  DebertaTables t = deberta_tables(*this, s, {*this, s, p}, true);
   const Index n = 2 * span();
   const double by = scale(s);
   std::vector<double> numbers;
@@ -224,8 +221,8 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                         const LoweredGradient& g, std::span<const TensorView> dp,
                         std::span<const TensorView>) const {
   // Tables are met by the gradient of p2p alone.
-  const DebertaTables t = deberta_tables(*this, s, p, p2p);
-  const std::vector<Parameter> needed = parameters(s);
+  const detail::LearnedValues value(*this, s, p);
+  const DebertaTables t = deberta_tables(*this, s, value, p2p);
   const Index n = 2 * span();
   const std::vector<Index> shape{1, s.heads, n, s.head_dim};
   std::size_t term = 0;
@@ -245,26 +242,26 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
       }
     });
   }
-  std::vector<std::vector<double>> d;
+  detail::LearnedGradients to(value);
   if (projection == DebertaProjection::tables) {
-    if (needs_key()) d.push_back(std::move(d_key));
-    if (needs_query()) d.push_back(std::move(d_query));
-    accumulate(kDeberta, needed, dp, d);
-    return;
+    if (needs_key()) to["pos_key"] = std::move(d_key);
+    if (needs_query()) to["pos_query"] = std::move(d_query);
+    return to.accumulate(dp);
   }
-  for (const std::vector<double>& v : t.value) d.emplace_back(v.size(), 0.0);
   const Index wide = deberta_width(*this, s);
   const detail::RowBlock rows = deberta_rows(*this, t, wide);
-  std::vector<double> d_rows(t.value[0].size(), 0.0);
-  if (needs_key()) deberta_unproject(t, t.key, s, rows, d_key.data(), n, wide, d, d_rows);
-  if (needs_query()) deberta_unproject(t, t.query, s, rows, d_query.data(), n, wide, d, d_rows);
+  std::vector<double> d_rows(t.e.size(), 0.0);
+  if (needs_key()) deberta_unproject(t.key, s, rows, d_key.data(), n, wide, to, d_rows);
+  if (needs_query()) deberta_unproject(t.query, s, rows, d_query.data(), n, wide, to, d_rows);
   if (norm) {
-    const detail::RowNorm of_rows(t.value[0], wide, norm_epsilon);
-    detail::pull_row_weights(of_rows, t.value[1], d_rows, d[1], d[2]);
+    const detail::RowNorm of_rows(t.e, wide, norm_epsilon);
+    std::vector<double>&d_weight = to["norm_weight"], &d_bias = to["norm_bias"];
+    d_weight.resize(t.norm_weight.size()), d_bias.resize(t.norm_bias.size());
+    detail::pull_row_weights(of_rows, t.norm_weight, d_rows, d_weight, d_bias);
     of_rows.pull_back(d_rows);
   }
-  d[0] = std::move(d_rows);
-  accumulate(kDeberta, needed, dp, d);
+  to["e_rel"] = std::move(d_rows);
+  to.accumulate(dp);
 }
 
 std::vector<Parameter> Deberta::parameters(const ScoreShape& s) const {
@@ -284,14 +281,13 @@ std::vector<Parameter> Deberta::parameters(const ScoreShape& s) const {
     p.push_back({"norm_weight", {wide}, {InitialKind::constant, 1, 0}, {}});
     p.push_back({"norm_bias", {wide}, zeros, {}});
   }
-  const bool own = projection == DebertaProjection::own;
   if (needs_key()) {
-    p.push_back({own ? "w_pos_k" : "w_k", {out, wide}, normal, {}});
-    if (key_bias) p.push_back({own ? "b_pos_k" : "b_k", {out}, zeros, {}});
+    p.push_back({deberta_weight(*this, "k"), {out, wide}, normal, {}});
+    if (key_bias) p.push_back({deberta_bias(*this, "k"), {out}, zeros, {}});
   }
   if (needs_query()) {
-    p.push_back({own ? "w_pos_q" : "w_q", {out, wide}, normal, {}});
-    p.push_back({own ? "b_pos_q" : "b_q", {out}, zeros, {}});
+    p.push_back({deberta_weight(*this, "q"), {out, wide}, normal, {}});
+    p.push_back({deberta_bias(*this, "q"), {out}, zeros, {}});
   }
   return p;
 }

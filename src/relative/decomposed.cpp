@@ -6,12 +6,13 @@
 
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kDecomposed = "decomposed";
+constexpr std::string_view kDecomposed = Decomposed::card.name;
 
 // The two rows of a table of `from` rows that row `r` of `to` rows lies between, and the part of
 // the second: pixel centres, as PyTorch's linear interpolation without align_corners.
@@ -81,13 +82,22 @@ Decomposed::Axis Decomposed::axis(std::size_t n) const {
   return {rows, table_rows.empty() ? rows : table_rows[n], static_cast<double>(k - 1) * ratio};
 }
 
+namespace {
+
+// Of axis n: a grid of two axes has rows and columns, one of three frames too.
+const char* decomposed_table(const Decomposed& x, std::size_t n) {
+  const char* names[] = {"rel_pos_t", "rel_pos_h", "rel_pos_w"};
+  return names[n + 3 - x.size.size()];
+}
+
+}  // namespace
+
 std::vector<Parameter> Decomposed::parameters(const ScoreShape& s) const {
   check_fields(s);
   const ScoreAxes axes(s);
-  const char* names[] = {"rel_pos_t", "rel_pos_h", "rel_pos_w"};
   std::vector<Parameter> p;
   for (std::size_t n = 0; n < size.size(); ++n)
-    p.push_back({names[n + 3 - size.size()], {axis(n).stored, axes.head_dim}, {}, {}});
+    p.push_back({decomposed_table(*this, n), {axis(n).stored, axes.head_dim}, {}, {}});
   return p;
 }
 
@@ -97,13 +107,11 @@ std::vector<Input> Decomposed::inputs(const ScoreShape&) const {
 
 void Decomposed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                        LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kDecomposed, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   for (std::size_t n = 0; n < size.size(); ++n) {
     const Axis a = axis(n);
     ProductTerm t = detail::query_term(
-        out.table(a.resized(parameter_values(kDecomposed, needed[n], p[n]), s.head_dim), 1, a.rows,
-                  s.head_dim),
+        out.table(a.resized(value[decomposed_table(*this, n)], s.head_dim), 1, a.rows, s.head_dim),
         a.line(out, static_cast<std::int32_t>(n)), 1);
     if (class_token) t.pair = detail::patches_alone(out);
     out.add(t);
@@ -118,15 +126,14 @@ void Decomposed::bind(const ScoreShape&, std::span<const ConstTensorView>, const
 void Decomposed::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                            const LoweredGradient& g, std::span<const TensorView> dp,
                            std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kDecomposed, needed.size(), p.size());
-  std::vector<std::vector<double>> d;
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
   for (std::size_t n = 0; n < size.size(); ++n)
-    d.push_back(
+    to[decomposed_table(*this, n)] =
         axis(n).gradient(gradient_values(kDecomposed, gradient_of(kDecomposed, g.terms, n).table,
                                          {1, 1, axis(n).rows, s.head_dim}),
-                         s.head_dim));
-  accumulate(kDecomposed, needed, dp, d);
+                         s.head_dim);
+  to.accumulate(dp);
 }
 
 void Decomposed::check_fields(const ScoreShape& s) const {

@@ -9,7 +9,7 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-constexpr const char* kDrawn = "drawn_distances";
+constexpr std::string_view kDrawn = "drawn_distances";
 
 void check_drawn(std::span<const Index> list, const char* name, Index farthest) {
   if (list.empty() || list[0] != 0)

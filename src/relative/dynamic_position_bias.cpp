@@ -8,12 +8,13 @@
 #include "posenc/core/error.h"
 #include "relative/layers/linear.h"
 #include "relative/layers/row_norm.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kDynamicBias = "dynamic_position_bias";
+constexpr std::string_view kDynamicBias = DynamicPositionBias::card.name;
 constexpr double kDynamicBiasEpsilon = 1e-5;  // of LayerNorm
 using DynamicBiasValues = std::vector<double>;
 
@@ -26,86 +27,95 @@ struct DynamicBiasLayer {
 struct DynamicBiasMlp {
   Index rows, width, heads;
   bool norm;
-  std::vector<DynamicBiasValues> p;  // in the order of the parameters
+  Index depth;
+  detail::LearnedValues value;
   std::vector<DynamicBiasLayer> layers;
   DynamicBiasValues last, out;  // out [rows, heads]
-
-  std::size_t weight(std::size_t layer) const {  // its place in p
-    return layer == 0 ? 0 : norm ? 4 * layer - 1 : 2 * layer;
-  }
 };
+
+// Names of the parameters of layer n; the last one has no normalisation.
+std::string dynamic_bias_linear(Index n, Index depth, const char* which) {
+  return "mlp_" + std::to_string(n) + (n == depth ? "_" : "_0_") + which;
+}
+std::string dynamic_bias_gain(Index n) {
+  return "mlp_" + std::to_string(n) + (n == 0 ? "_1_gamma" : "_1_weight");
+}
+std::string dynamic_bias_shift(Index n) {  // the first layer has none
+  return "mlp_" + std::to_string(n) + "_1_bias";
+}
 
 std::size_t dynamic_bias_at(Index i) {
   return static_cast<std::size_t>(i);
 }
 
-void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
-  for (std::size_t n = 0; n < dynamic_bias_at(depth); ++n) {
-    const std::size_t w = m.weight(n);
+DynamicBiasValues dynamic_bias_product(const DynamicBiasMlp& m, const DynamicBiasValues& x,
+                                       Index n) {
+  return detail::linear(x, m.value[dynamic_bias_linear(n, m.depth, "weight")],
+                        m.value[dynamic_bias_linear(n, m.depth, "bias")], n == 0 ? 1 : m.width);
+}
+
+void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x) {
+  for (Index n = 0; n < m.depth; ++n) {
     DynamicBiasLayer l;
-    DynamicBiasValues y = detail::linear(x, m.p[w], m.p[w + 1], n == 0 ? 1 : m.width);
+    DynamicBiasValues y = dynamic_bias_product(m, x, n);
     l.in = std::move(x);
     if (m.norm) {
       l.norm = {std::move(y), m.width, kDynamicBiasEpsilon};
-      y = l.norm.weighted(m.p[w + 2], n == 0 ? DynamicBiasValues{} : m.p[w + 3]);
+      y = l.norm.weighted(m.value[dynamic_bias_gain(n)], m.value.if_any(dynamic_bias_shift(n)));
     }
     l.active = y;
     for (double& e : y) e /= 1 + std::exp(-e);
     x = std::move(y);
     m.layers.push_back(std::move(l));
   }
-  const std::size_t w = m.weight(dynamic_bias_at(depth));
-  m.out = detail::linear(x, m.p[w], m.p[w + 1], m.width);
+  m.out = dynamic_bias_product(m, x, m.depth);
   m.last = std::move(x);
 }
 
 // d of out -> of every parameter.
-std::vector<DynamicBiasValues> dynamic_bias_back(const DynamicBiasMlp& m,
-                                                 const DynamicBiasValues& d_out) {
+detail::LearnedGradients dynamic_bias_back(const DynamicBiasMlp& m,
+                                           const DynamicBiasValues& d_out) {
   const auto width = dynamic_bias_at(m.width);
-  std::vector<DynamicBiasValues> d(m.p.size());
-  const std::size_t end = m.weight(m.layers.size());
+  detail::LearnedGradients d(m.value);
   DynamicBiasValues dx;
-  const auto pull = [&](const DynamicBiasValues& dy, const DynamicBiasValues& x, std::size_t w,
-                        Index in) {
-    detail::LinearGradient g = detail::linear_gradient(dy, x, m.p[w], in);
-    d[w] = std::move(g.w), d[w + 1] = std::move(g.b), dx = std::move(g.x);
+  const auto pull = [&](const DynamicBiasValues& dy, const DynamicBiasValues& x, Index n) {
+    const std::string weight = dynamic_bias_linear(n, m.depth, "weight");
+    detail::LinearGradient g =
+        detail::linear_gradient(dy, x, m.value[weight], n == 0 ? 1 : m.width);
+    d[weight] = std::move(g.w), dx = std::move(g.x);
+    d[dynamic_bias_linear(n, m.depth, "bias")] = std::move(g.b);
   };
-  pull(d_out, m.last, end, m.width);
-  for (std::size_t n = m.layers.size(); n-- > 0;) {
-    const DynamicBiasLayer& l = m.layers[n];
-    const std::size_t w = m.weight(n);
+  pull(d_out, m.last, m.depth);
+  for (Index n = m.depth; n-- > 0;) {
+    const DynamicBiasLayer& l = m.layers[dynamic_bias_at(n)];
     for (std::size_t i = 0; i < dx.size(); ++i) {
       const double gate = 1 / (1 + std::exp(-l.active[i]));
       dx[i] *= gate * (1 + l.active[i] * (1 - gate));
     }
     if (m.norm) {
-      d[w + 2].assign(width, 0);
-      DynamicBiasValues d_bias(width, 0.0);  // the first layer has none
-      detail::pull_row_weights(l.norm, m.p[w + 2], dx, d[w + 2], d_bias);
-      if (n > 0) d[w + 3] = std::move(d_bias);
+      DynamicBiasValues d_gain(width, 0.0), d_shift(width, 0.0);
+      detail::pull_row_weights(l.norm, m.value[dynamic_bias_gain(n)], dx, d_gain, d_shift);
+      d[dynamic_bias_gain(n)] = std::move(d_gain);
+      if (n > 0) d[dynamic_bias_shift(n)] = std::move(d_shift);
       l.norm.pull_back(dx);
     }
-    pull(dx, l.in, w, n == 0 ? 1 : m.width);
+    pull(dx, l.in, n);
   }
   return d;
 }
 
 DynamicBiasMlp dynamic_bias_run(const DynamicPositionBias& x, const ScoreShape& s,
                                 std::span<const ConstTensorView> p) {
-  const std::vector<Parameter> needed = x.parameters(s);
-  check_parameter_count(kDynamicBias, needed.size(), p.size());
+  detail::LearnedValues value(x, s, p);
   const DistanceRange& r = s.range(x.axis);
   const detail::Distances all(kDynamicBias, r, x.width);
-  DynamicBiasMlp m{all.count(), x.width, s.heads, x.norm, {}, {}, {}, {}};
-  for (std::size_t i = 0; i < needed.size(); ++i)
-    m.p.push_back(parameter_values(kDynamicBias, needed[i], p[i]));
+  DynamicBiasMlp m{all.count(), x.width, s.heads, x.norm, x.depth, std::move(value), {}, {}, {}};
   DynamicBiasValues distance;
   all.each([&](Index delta) {
     const auto y = static_cast<double>(delta);
     distance.push_back(x.log_distance ? std::copysign(std::log1p(std::abs(y)), y) : y);
   });
-  dynamic_bias_forward(m, std::move(distance), x.depth);
+  dynamic_bias_forward(m, std::move(distance));
   return m;
 }
 
@@ -124,14 +134,12 @@ std::vector<Parameter> DynamicPositionBias::parameters(const ScoreShape& s) cons
     const bool end = n == depth;
     const Index from = n == 0 ? 1 : width;
     const AxisSize to = end ? axes.heads : AxisSize(width);
-    const std::string name = "mlp_" + std::to_string(n) + (end ? "_" : "_0_");
-    p.push_back({name + "weight", {to, from}, detail::linear_start(from), {}});
-    p.push_back({name + "bias", {to}, detail::linear_start(from), {}});
+    const Initial start = detail::linear_start(from);
+    p.push_back({dynamic_bias_linear(n, depth, "weight"), {to, from}, start, {}});
+    p.push_back({dynamic_bias_linear(n, depth, "bias"), {to}, start, {}});
     if (end || !norm) continue;
-    const std::string of_norm = "mlp_" + std::to_string(n) + "_1_";
-    p.push_back(
-        {of_norm + (n == 0 ? "gamma" : "weight"), {width}, {InitialKind::constant, 1, 0}, {}});
-    if (n > 0) p.push_back({of_norm + "bias", {width}, {}, {}});
+    p.push_back({dynamic_bias_gain(n), {width}, {InitialKind::constant, 1, 0}, {}});
+    if (n > 0) p.push_back({dynamic_bias_shift(n), {width}, {}, {}});
   }
   return p;
 }
@@ -156,8 +164,7 @@ void DynamicPositionBias::pull_back(const ScoreShape& s, std::span<const ConstTe
   const DynamicBiasMlp m = dynamic_bias_run(*this, s, p);
   const DynamicBiasValues d = gradient_values(
       kDynamicBias, gradient_of(kDynamicBias, g.terms, 0).table, {1, s.heads, m.rows, 1});
-  accumulate(kDynamicBias, parameters(s), dp,
-             dynamic_bias_back(m, detail::transposed_list(d, s.heads, m.rows)));
+  dynamic_bias_back(m, detail::transposed_list(d, s.heads, m.rows)).accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kEnformer = "enformer";
+constexpr std::string_view kEnformer = Enformer::card.name;
 
 // The functions of a kind are numbered m = 0 .. kind - 1.
 class EnformerBasis {
@@ -134,9 +135,7 @@ std::vector<Parameter> Enformer::parameters(const ScoreShape& s) const {
 // The terms of XlScore have one scale; u and v have none.
 void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kEnformer, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = enformer_range(*this, s);
   const detail::Distances all(kEnformer, r, s.heads * s.head_dim);
   const Index n = all.count();
@@ -146,27 +145,27 @@ void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
   detail::XlScore{kEnformer, s, scale, s.heads, n}.add(
-      to_heads.table(detail::rows_of(rows, features), n, value(0)),
-      enformer_divided(value(1), scale), enformer_divided(value(2), scale), line, out);
+      to_heads.table(detail::rows_of(rows, features), n, value["w_r"]),
+      enformer_divided(value["u"], scale), enformer_divided(value["v_bias"], scale), line, out);
 }
 
 void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                          const LoweredGradient& g, std::span<const TensorView> dp,
                          std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kEnformer, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = enformer_range(*this, s);
   const Index n = detail::Distances(kEnformer, r, s.heads * s.head_dim).count();
   const double scale = s.content_scale();
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
   detail::XlScore::Gradient d = detail::XlScore{kEnformer, s, scale, s.heads, n}.pull_back(
-      g, to_heads, detail::rows_of(rows, features), value(0), enformer_divided(value(2), scale));
-  accumulate(
-      kEnformer, needed, dp,
-      std::vector<std::vector<double>>{std::move(d.w), enformer_divided(std::move(d.u), scale),
-                                       enformer_divided(std::move(d.v), scale)});
+      g, to_heads, detail::rows_of(rows, features), value["w_r"],
+      enformer_divided(value["v_bias"], scale));
+  detail::LearnedGradients to(value);
+  to["w_r"] = std::move(d.w);
+  to["u"] = enformer_divided(std::move(d.u), scale);
+  to["v_bias"] = enformer_divided(std::move(d.v), scale);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kFire = "fire";
+constexpr std::string_view kFire = Fire::card.name;
 
 }  // namespace
 
@@ -34,38 +35,36 @@ std::vector<Parameter> Fire::parameters(const ScoreShape& s) const {
 }
 
 void Fire::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kFire, needed.size(), p.size());
-  const auto values = [&](std::size_t n) { return parameter_values(kFire, needed[n], p[n]); };
-  const auto array = [&](std::size_t n, std::vector<Index> shape) {
-    return out.array(values(n), shape);
+  const detail::LearnedValues value(*this, s, p);
+  const auto array = [&](const char* name, std::vector<Index> shape) {
+    return out.array(value[name], shape);
   };
   DistanceMlpTerm t;
   t.keep_sign = keep_sign;
   t.epsilon = epsilon;
   t.axis = static_cast<std::int32_t>(axis);
-  t.table = out.table({values(0)[0], std::abs(values(1)[0] * initial_length)}, 1, 1, 2);
-  t.mlp = {array(2, {width, 1, 1}), array(3, {width}), array(4, {s.heads, width, 1}),
-           array(5, {s.heads}), slope};
+  t.table =
+      out.table({value["c"][0], std::abs(value["L_multiplier"][0] * initial_length)}, 1, 1, 2);
+  t.mlp = {array("mlp_0_weight", {width, 1, 1}), array("mlp_0_bias", {width}),
+           array("mlp_2_weight", {s.heads, width, 1}), array("mlp_2_bias", {s.heads}), slope};
   out.add(t);
 }
 
 void Fire::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kFire, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const TermGradient& t = gradient_of(kFire, g.terms, 0);
   const std::vector<double> d = gradient_values(kFire, t.table, {1, 1, 1, 2});
-  const double multiplier = parameter_values(kFire, needed[1], p[1])[0];
-  accumulate(
-      kFire, needed, dp,
-      std::vector<std::vector<double>>{{d[0]},
-                                       {d[1] * std::copysign(initial_length, multiplier)},
-                                       gradient_values(kFire, t.mlp.in, {width, 1, 1}),
-                                       gradient_values(kFire, t.mlp.in_bias, {width}),
-                                       gradient_values(kFire, t.mlp.out, {s.heads, width, 1}),
-                                       gradient_values(kFire, t.mlp.out_bias, {s.heads})});
+  const double multiplier = value["L_multiplier"][0];
+  detail::LearnedGradients to(value);
+  to["c"] = {d[0]};
+  to["L_multiplier"] = {d[1] * std::copysign(initial_length, multiplier)};
+  to["mlp_0_weight"] = gradient_values(kFire, t.mlp.in, {width, 1, 1});
+  to["mlp_0_bias"] = gradient_values(kFire, t.mlp.in_bias, {width});
+  to["mlp_2_weight"] = gradient_values(kFire, t.mlp.out, {s.heads, width, 1});
+  to["mlp_2_bias"] = gradient_values(kFire, t.mlp.out_bias, {s.heads});
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

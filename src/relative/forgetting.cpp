@@ -6,12 +6,13 @@
 
 #include "posenc/core/error.h"
 #include "relative/layers/linear.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kForgetting = "forgetting";
+constexpr std::string_view kForgetting = Forgetting::card.name;
 using ForgettingValues = std::vector<double>;
 
 std::vector<Index> forgetting_shape(const ConstTensorView& v) {
@@ -52,11 +53,8 @@ ForgettingValues forgetting_source(const Forgetting& f, const ScoreShape& s,
                                    std::span<const ConstTensorView> p, const CallData& call) {
   const ForgettingValues in = forgetting_values(call.inputs[0]);
   if (f.gates != ForgettingGates::hidden) return in;
-  const std::vector<Parameter> needed = f.parameters(s);
-  const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
-  const ForgettingValues b =
-      needed.size() > 1 ? parameter_values(kForgetting, needed[1], p[1]) : ForgettingValues{};
-  return detail::linear(in, w, b, f.width);
+  const detail::LearnedValues value(f, s, p);
+  return detail::linear(in, value["w_f"], value.if_any("b_f"), f.width);
 }
 
 // The keys of the queries' own orders, and keys in their order. With rows of its own for each batch
@@ -259,10 +257,10 @@ void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
                            const CallData& call, const LoweredGradient& g,
                            std::span<const TensorView> dp,
                            std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kForgetting, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   check_call(s, call);
-  check_gradients(kForgetting, needed, dp);
+  detail::LearnedGradients to(value);
+  to.check(dp);
   std::vector<Parameter> in;
   for (std::size_t i = 0; i < call.inputs.size(); ++i)
     in.push_back({inputs(s)[i].name, forgetting_shape(call.inputs[i]), {}, {}});
@@ -287,12 +285,12 @@ void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
     return;
   }
   const ForgettingValues hidden = forgetting_values(call.inputs[0]);
-  const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
+  const ForgettingValues w = value["w_f"];
   detail::LinearGradient of = detail::linear_gradient(d, hidden, w, width);
-  std::vector<ForgettingValues> dv{std::move(of.w)};
-  if (needed.size() > 1) dv.push_back(std::move(of.b));
+  to["w_f"] = std::move(of.w);
+  if (value.has("b_f")) to["b_f"] = std::move(of.b);
   accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{std::move(of.x)});
-  accumulate(kForgetting, needed, dp, dv);
+  to.accumulate(dp);
 }
 
 void Forgetting::check_fields(const ScoreShape& s) const {

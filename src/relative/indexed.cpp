@@ -5,12 +5,13 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kIndexed = "indexed";
+constexpr std::string_view kIndexed = Indexed::card.name;
 
 Index indexed_at(const ConstTensorView& t, Index i, Index j) {
   const Index o = i * t.stride[0] + j * t.stride[1];
@@ -66,11 +67,9 @@ std::vector<double> Indexed::moved(const ScoreShape& s, std::vector<double> v, b
 
 void Indexed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kIndexed, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   ProductTerm t =
-      detail::number_term(out.table(moved(s, parameter_values(kIndexed, needed[0], p[0]), false),
-                                    tables(s), rows, channels(s)),
+      detail::number_term(out.table(moved(s, value["table"], false), tables(s), rows, channels(s)),
                           {}, scale * (content_scale ? s.content_scale() : 1));
   if (meets == IndexedMeets::query) t.query = kContent;
   if (meets == IndexedMeets::key) t.key = kContent;
@@ -110,14 +109,15 @@ void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
 void Indexed::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                         const LoweredGradient& g, std::span<const TensorView> dp,
                         std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kIndexed, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const std::vector<double> d =
       moved(s,
             gradient_values(kIndexed, gradient_of(kIndexed, g.terms, 0).table,
                             {1, tables(s), rows, channels(s)}),
             true);
-  accumulate(kIndexed, needed, dp, std::vector<std::vector<double>>{d});
+  detail::LearnedGradients to(value);
+  to["table"] = d;
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -6,12 +6,13 @@
 
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kIrpe = "irpe";
+constexpr std::string_view kIrpe = Irpe::card.name;
 
 // round(sqrt(n)): no whole n has a root that ends in a half.
 Index irpe_rounded_root(Index n) {
@@ -46,6 +47,9 @@ struct Irpe::Tables {
         joint(x.method == IrpeMethod::euclidean || x.method == IrpeMethod::quantised) {}
 
   std::size_t count() const noexcept { return scheme.method == IrpeMethod::cross ? 2 : 1; }
+  const char* name(std::size_t n) const noexcept {
+    return count() == 1 ? "table" : n == 0 ? "table_rows" : "table_cols";
+  }
   // The table is [groups, channels, rows].
   bool channels_first() const noexcept {
     return scheme.meets == IndexedMeets::query || scheme.meets == IndexedMeets::key;
@@ -156,13 +160,12 @@ std::vector<Input> Irpe::inputs(const ScoreShape&) const {
 }
 
 void Irpe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kIrpe, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Tables tables(*this, s);
   const bool content = tables.channels_first();
   detail::check_distances(kIrpe, tables.lowered_rows(), tables.groups * tables.channels);
   for (std::size_t n = 0; n < tables.count(); ++n) {
-    const std::vector<double> given = parameter_values(kIrpe, needed[n], p[n]);
+    const std::vector<double> given = value[tables.name(n)];
     std::vector<double> rows(
         static_cast<std::size_t>(tables.groups * tables.lowered_rows() * tables.channels));
     tables.each([&](std::size_t from, std::size_t to) { rows[to] = given[from]; });
@@ -198,20 +201,20 @@ void Irpe::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallD
 void Irpe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kIrpe, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Tables tables(*this, s);
   const std::vector<Index> shape{1, tables.groups, tables.lowered_rows(), tables.channels};
-  std::vector<std::vector<double>> to;
+  detail::LearnedGradients to(value);
   std::size_t term = 0;
   for (std::size_t n = 0; n < tables.count(); ++n) {
     std::vector<double> d;
     for (int part = 0; part < (class_token ? 2 : 1); ++part)
       add_to(d, gradient_values(kIrpe, gradient_of(kIrpe, g.terms, term++).table, shape));
-    to.emplace_back(static_cast<std::size_t>(tables.groups * tables.rows * tables.channels));
-    tables.each([&](std::size_t from, std::size_t at) { to.back()[from] += d[at]; });
+    std::vector<double>& sum = to[tables.name(n)];
+    sum.resize(static_cast<std::size_t>(tables.groups * tables.rows * tables.channels));
+    tables.each([&](std::size_t from, std::size_t at) { sum[from] += d[at]; });
   }
-  accumulate(kIrpe, needed, dp, to);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

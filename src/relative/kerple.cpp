@@ -5,12 +5,15 @@
 
 #include "posenc/core/error.h"
 #include "posenc/relative/alibi.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kKerple = "kerple";
+constexpr std::string_view kKerple = Kerple::card.name;
+// The terms, in the order of lower.
+constexpr std::size_t kKernelTerm = 0, kWeightTerm = 1;
 
 // The numbers of one head, after clamps. nemo alone has b.
 struct KerpleNumbers {
@@ -33,25 +36,29 @@ KerpleValue kerple_at(KerpleKernel kernel, const KerpleNumbers& v, double x) {
   return {-v.b * l, slope * v.a * power * log_x, slope * power, -l};
 }
 
-// One kernel of all heads: its parameters in order (first: the place of its first among all).
+struct KerpleNames {
+  const char *p, *a, *b;
+};
+KerpleNames kerple_names(const Kerple& scheme, bool weight) {
+  if (scheme.kernel == KerpleKernel::nemo) return {"kerple_p", "kerple_a", "kerple_b"};
+  return weight ? KerpleNames{"wei_p", "wei_a", ""} : KerpleNames{"bias_p", "bias_a", ""};
+}
+
+// One kernel of all heads. Numbers that are not learned are those of ALiBi.
 class KerpleKernels {
  public:
-  KerpleKernels(const Kerple& scheme, const ScoreShape& s, std::size_t first, bool weight,
-                const std::vector<std::vector<double>>& values)
+  KerpleKernels(const Kerple& scheme, const ScoreShape& s, bool weight,
+                const detail::LearnedValues& value)
       : scheme_(scheme) {
-    const std::vector<double> slopes = Alibi{}.slope(s.heads);
-    for (Index h = 0; h < s.heads; ++h) {
-      const auto at = static_cast<std::size_t>(h);
+    const KerpleNames names = kerple_names(scheme, weight);
+    const std::vector<double> slopes = Alibi{}.slope(s.heads), p = value.if_any(names.p),
+                              a = value.if_any(names.a), b = value.if_any(names.b);
+    for (std::size_t h = 0; h < slopes.size(); ++h) {
       KerpleNumbers v;
-      if (scheme.kernel == KerpleKernel::nemo) {
-        v = {values[2][at], values[0][at], values[1][at]};
-      } else if (scheme.kernel == KerpleKernel::log || weight ||
-                 scheme.learned == KerpleLearned::both) {
-        v = {clamp(values[first][at], true), clamp(values[first + 1][at], false), 0};
-      } else {
-        const bool fixed = scheme.learned == KerpleLearned::fixed;
-        v = {1, clamp(fixed ? slopes[at] : values[first][at], false), 0};
-      }
+      if (!b.empty())
+        v = {p[h], a[h], b[h]};
+      else
+        v = {p.empty() ? 1 : clamp(p[h], true), clamp(a.empty() ? slopes[h] : a[h], false), 0};
       numbers_.push_back(v);
     }
   }
@@ -69,15 +76,6 @@ class KerpleKernels {
     return exponent && scheme_.kernel == KerpleKernel::power ? std::min(x, 2.0) : x;
   }
 };
-
-std::vector<std::vector<double>> kerple_values(const std::vector<Parameter>& needed,
-                                               std::span<const ConstTensorView> p) {
-  check_parameter_count(kKerple, needed.size(), p.size());
-  std::vector<std::vector<double>> values;
-  for (std::size_t n = 0; n < needed.size(); ++n)
-    values.push_back(parameter_values(kKerple, needed[n], p[n]));
-  return values;
-}
 
 // Numbers of the bias kernel, which come before those of the weight.
 std::size_t kerple_bias_count(const Kerple& k) {
@@ -115,12 +113,12 @@ std::vector<Parameter> Kerple::parameters(const ScoreShape& s) const {
 
 void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
-  const std::vector<std::vector<double>> values = kerple_values(parameters(s), p);
+  const detail::LearnedValues value(*this, s, p);
   const detail::Distances sizes(kKerple, detail::magnitudes(s.range()), s.heads);
   const IndexLine line =
       detail::line_over(kKerple, out, s.range(), [&](Index d) { return sizes.row(std::abs(d)); });
   const auto table = [&](bool weight) {
-    const KerpleKernels kernels(*this, s, weight ? kerple_bias_count(*this) : 0, weight, values);
+    const KerpleKernels kernels(*this, s, weight, value);
     std::vector<double> v;
     for (Index h = 0; h < s.heads; ++h)
       sizes.each([&](Index d) {
@@ -140,34 +138,29 @@ void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                        const LoweredGradient& g, std::span<const TensorView> dp,
                        std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  const std::vector<std::vector<double>> values = kerple_values(needed, p);
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
   const detail::Distances sizes(kKerple, detail::magnitudes(s.range()), s.heads);
-  std::vector<std::vector<double>> d(needed.size(),
-                                     std::vector<double>(static_cast<std::size_t>(s.heads)));
   for (const bool weight : {false, true}) {
     if (weight && !weighted) continue;
-    const std::size_t first = weight ? kerple_bias_count(*this) : 0;
-    const KerpleKernels kernels(*this, s, first, weight, values);
-    const std::vector<double> up =
-        gradient_values(kKerple, gradient_of(kKerple, g.terms, weight ? 1 : 0).table,
-                        {1, s.heads, sizes.count(), 1});
+    const KerpleKernels kernels(*this, s, weight, value);
+    const std::vector<double> up = gradient_values(
+        kKerple, gradient_of(kKerple, g.terms, weight ? kWeightTerm : kKernelTerm).table,
+        {1, s.heads, sizes.count(), 1});
+    std::vector<double> d_p(static_cast<std::size_t>(s.heads)), d_a = d_p, d_b = d_p;
     std::size_t row = 0;
     for (Index h = 0; h < s.heads; ++h)
       sizes.each([&](Index x) {
         const KerpleValue v = kernels.at(h, x);
         const auto at = static_cast<std::size_t>(h);
         const double k = up[row++] * (weight ? std::exp(v.f) : 1);
-        if (kernel == KerpleKernel::nemo) {
-          d[0][at] += k * v.a, d[1][at] += k * v.b, d[2][at] += k * v.p;
-        } else if (weight || kerple_bias_count(*this) == 2) {
-          d[first][at] += k * v.p, d[first + 1][at] += k * v.a;
-        } else if (kerple_bias_count(*this) == 1) {
-          d[first][at] += k * v.a;
-        }
+        d_p[at] += k * v.p, d_a[at] += k * v.a, d_b[at] += k * v.b;
       });
+    const KerpleNames names = kerple_names(*this, weight);
+    for (const auto& [name, d] : {std::pair{names.p, &d_p}, {names.a, &d_a}, {names.b, &d_b}})
+      if (value.has(name)) to[name] = std::move(*d);
   }
-  accumulate(kKerple, needed, dp, d);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

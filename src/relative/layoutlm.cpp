@@ -24,23 +24,24 @@ std::array<detail::T5Table, 3> layoutlm_tables(const LayoutLm& x, const ScoreSha
 }  // namespace
 
 std::vector<Parameter> LayoutLm::parameters(const ScoreShape& s) const {
-  check_score_shape(s, "layoutlm");
-  std::vector<Parameter> p = detail::t5_tables_parameters("layoutlm", s, layoutlm_tables(*this, s));
+  check_score_shape(s, LayoutLm::card.name);
+  std::vector<Parameter> p =
+      detail::t5_tables_parameters(LayoutLm::card.name, s, layoutlm_tables(*this, s));
   for (Parameter& x : p) x.initial = {InitialKind::normal, 0, 0.02};
   return p;
 }
 
 void LayoutLm::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
-  check_score_shape(s, "layoutlm");
-  detail::lower_t5_tables("layoutlm", s, layoutlm_tables(*this, s), p, out);
+  check_score_shape(s, LayoutLm::card.name);
+  detail::lower_t5_tables(LayoutLm::card.name, s, layoutlm_tables(*this, s), p, out);
 }
 
 void LayoutLm::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                          const LoweredGradient& g, std::span<const TensorView> dp,
                          std::span<const TensorView>) const {
-  check_score_shape(s, "layoutlm");
-  detail::pull_back_t5_tables("layoutlm", s, layoutlm_tables(*this, s), p.size(), g, dp);
+  check_score_shape(s, LayoutLm::card.name);
+  detail::pull_back_t5_tables(LayoutLm::card.name, s, layoutlm_tables(*this, s), p.size(), g, dp);
 }
 
 }  // namespace posenc::v0

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 
 namespace posenc::inline v0 {
 
 std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
-  check_score_shape(s, "local_window");
+  check_score_shape(s, LocalWindow::card.name);
   check_fields();
   const ScoreAxes axes(s);
   return {{"near", {axes.heads, 2 * window + 1}, {}, {}}, {"far", {axes.heads}, {}, {}}};
@@ -19,10 +20,9 @@ std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
 
 void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count("local_window", needed.size(), p.size());
-  const std::vector<double> near = parameter_values("local_window", needed[0], p[0]);
-  const std::vector<double> far = parameter_values("local_window", needed[1], p[1]);
+  const detail::LearnedValues value(*this, s, p);
+  const std::vector<double> near = value["near"];
+  const std::vector<double> far = value["far"];
   const Index n = 2 * window + 1;
   std::vector<double> table;
   for (Index h = 0; h < s.heads; ++h)
@@ -45,23 +45,26 @@ void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void LocalWindow::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             const CallData&, const LoweredGradient& g,
                             std::span<const TensorView> dp, std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count("local_window", needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Index n = 2 * window + 1;
   std::vector<double> d;
   for (const std::size_t term : {0u, 1u})
-    add_to(d, gradient_values("local_window", gradient_of("local_window", g.terms, term).table,
+    add_to(d, gradient_values(LocalWindow::card.name,
+                              gradient_of(LocalWindow::card.name, g.terms, term).table,
                               {1, s.heads, n + 1, 1}));
   std::vector<double> near, far;
   for (Index h = 0; h < s.heads; ++h)
     for (Index r = 0; r <= n; ++r)
       (r < n ? near : far).push_back(d[static_cast<std::size_t>(h * (n + 1) + r)]);
-  accumulate("local_window", needed, dp, std::vector<std::vector<double>>{near, far});
+  detail::LearnedGradients to(value);
+  to["near"] = near;
+  to["far"] = far;
+  to.accumulate(dp);
 }
 
 void LocalWindow::check_fields() const {
   if (window < 0 || window > 1000000)
-    refuse_field("local_window", "window", "must lie between 0 and 10^6", window);
+    refuse_field(LocalWindow::card.name, "window", "must lie between 0 and 10^6", window);
 }
 
 }  // namespace posenc::v0

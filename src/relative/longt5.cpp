@@ -2,12 +2,15 @@
 #include "posenc/relative/longt5.h"
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kLongT5 = "longt5";
+constexpr std::string_view kLongT5 = LongT5::card.name;
+// Of the terms, in order: of local keys and of global ones.
+constexpr std::array<const char*, 2> kLongT5Tables{"table", "global_table"};
 
 }  // namespace
 
@@ -21,7 +24,7 @@ T5 LongT5::rule(Index axis) const {
 
 std::vector<Parameter> LongT5::parameters(const ScoreShape& s) const {
   Parameter table = rule(0).parameters(s)[0], other = table;
-  other.name = "global_table";
+  other.name = kLongT5Tables[1];
   return {table, other};
 }
 
@@ -32,13 +35,11 @@ std::vector<Input> LongT5::inputs(const ScoreShape&) const {
 // Each term is void where the other serves.
 void LongT5::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kLongT5, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   for (std::size_t n = 0; n < 2; ++n) {
     ProductTerm t = detail::number_term(
-        out.table(detail::transposed_list(parameter_values(kLongT5, needed[n], p[n]), num_buckets,
-                                          s.heads),
-                  s.heads, num_buckets, 1),
+        out.table(detail::transposed_list(value[kLongT5Tables[n]], num_buckets, s.heads), s.heads,
+                  num_buckets, 1),
         rule(static_cast<Index>(n)).line(s, out), 1);
     t.pair = out.pair(n == 0 ? std::vector<std::int32_t>{0, -1} : std::vector<std::int32_t>{-1, 0},
                       1, 2);
@@ -59,15 +60,14 @@ void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
 void LongT5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                        const LoweredGradient& g, std::span<const TensorView> dp,
                        std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kLongT5, needed.size(), p.size());
-  std::vector<std::vector<double>> d;
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
   for (std::size_t n = 0; n < 2; ++n)
-    d.push_back(
+    to[kLongT5Tables[n]] =
         detail::transposed_list(gradient_values(kLongT5, gradient_of(kLongT5, g.terms, n).table,
                                                 {1, s.heads, num_buckets, 1}),
-                                s.heads, num_buckets));
-  accumulate(kLongT5, needed, dp, d);
+                                s.heads, num_buckets);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

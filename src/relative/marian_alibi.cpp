@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kMarianAlibi = "marian_alibi";
+constexpr std::string_view kMarianAlibi = MarianAlibi::card.name;
 
 struct MarianNumbers {
   std::vector<double> slope, bias;
@@ -40,10 +41,8 @@ MarianNumbers marian_start(MarianAttention attention, Index heads) {
 
 MarianNumbers marian_numbers(const MarianAlibi& x, const ScoreShape& s,
                              std::span<const ConstTensorView> p) {
-  const std::vector<Parameter> needed = x.parameters(s);
-  check_parameter_count(kMarianAlibi, needed.size(), p.size());
-  return {parameter_values(kMarianAlibi, needed[0], p[0]),
-          parameter_values(kMarianAlibi, needed[1], p[1])};
+  const detail::LearnedValues value(x, s, p);
+  return {value["slopes"], value["biases"]};
 }
 
 // j - i + b at a distance.
@@ -89,7 +88,9 @@ void MarianAlibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView
   const Index rows = all.count();
   const std::vector<double> d = gradient_values(
       kMarianAlibi, gradient_of(kMarianAlibi, g.terms, 0).table, {1, s.heads, rows, 1});
-  std::vector<std::vector<double>> to(2, std::vector<double>(n.slope.size()));
+  detail::LearnedGradients to(detail::LearnedValues(*this, s, p));
+  std::vector<double>&d_slope = to["slopes"], &d_bias = to["biases"];
+  d_slope.resize(n.slope.size()), d_bias.resize(n.slope.size());
   for (std::size_t h = 0; h < n.slope.size(); ++h) {
     const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
     const double by_m = absolute && n.slope[h] >= 0 ? -1 : 1;
@@ -97,11 +98,11 @@ void MarianAlibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView
     all.each([&](Index delta) {
       const double x = marian_place(delta, n.bias[h]);
       const double up = d[row++];
-      to[0][h] += up * by_m * std::abs(x);
-      to[1][h] += up * m * (x > 0 || (x == 0 && absolute) ? 1 : x < 0 ? -1 : 0);
+      d_slope[h] += up * by_m * std::abs(x);
+      d_bias[h] += up * m * (x > 0 || (x == 0 && absolute) ? 1 : x < 0 ? -1 : 0);
     });
   }
-  accumulate(kMarianAlibi, parameters(s), dp, to);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -5,12 +5,17 @@
 #include <string>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kModalityPairs = "modality_pairs";
+constexpr std::string_view kModalityPairs = ModalityPairs::card.name;
+
+std::string modality_table(std::size_t t) {
+  return "table_" + std::to_string(t);
+}
 
 }  // namespace
 
@@ -19,7 +24,7 @@ std::vector<Parameter> ModalityPairs::parameters(const ScoreShape& s) const {
   const ScoreAxes axes(s);
   std::vector<Parameter> p{{"pairs", {modalities, modalities, axes.heads}, {}, {}}};
   for (std::size_t t = 0; t < tables(); ++t)
-    p.push_back({"table_" + std::to_string(t), {2 * clip[t] + 1, axes.heads}, {}, {}});
+    p.push_back({modality_table(t), {2 * clip[t] + 1, axes.heads}, {}, {}});
   return p;
 }
 
@@ -29,15 +34,12 @@ std::vector<Input> ModalityPairs::inputs(const ScoreShape&) const {
 
 void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                           LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kModalityPairs, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const Index m = modalities;
-  const auto table = [&](std::size_t n, Index rows) {
-    return out.table(
-        detail::transposed_list(parameter_values(kModalityPairs, needed[n], p[n]), rows, s.heads),
-        s.heads, rows, 1);
+  const auto table = [&](const std::string& name, Index rows) {
+    return out.table(detail::transposed_list(value[name], rows, s.heads), s.heads, rows, 1);
   };
-  ProductTerm pairs = detail::number_term(table(0, m * m), {}, 1);
+  ProductTerm pairs = detail::number_term(table("pairs", m * m), {}, 1);
   std::vector<std::int32_t> row;
   for (Index i = 0; i < m * m; ++i) row.push_back(static_cast<std::int32_t>(i));
   pairs.pair = out.pair(std::move(row), m, m);
@@ -45,7 +47,7 @@ void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> 
   for (std::size_t t = 0; t < tables(); ++t) {
     const Index k = clip[t], at = axis.empty() ? 0 : axis[t];
     ProductTerm one =
-        detail::number_term(table(t + 1, 2 * k + 1),
+        detail::number_term(table(modality_table(t), 2 * k + 1),
                             detail::line_over(
                                 kModalityPairs, out, detail::clipped(s.range(at), -k, k),
                                 [k](Index d) { return d + k; }, static_cast<std::int32_t>(at)),
@@ -68,17 +70,17 @@ void ModalityPairs::bind(const ScoreShape&, std::span<const ConstTensorView>, co
 void ModalityPairs::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                               const CallData&, const LoweredGradient& g,
                               std::span<const TensorView> dp, std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kModalityPairs, needed.size(), p.size());
-  std::vector<std::vector<double>> d;
-  for (std::size_t n = 0; n < needed.size(); ++n) {
-    const Index rows = n == 0 ? modalities * modalities : 2 * clip[n - 1] + 1;
-    d.push_back(detail::transposed_list(
-        gradient_values(kModalityPairs, gradient_of(kModalityPairs, g.terms, n).table,
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
+  const auto take = [&](const std::string& name, std::size_t term, Index rows) {
+    to[name] = detail::transposed_list(
+        gradient_values(kModalityPairs, gradient_of(kModalityPairs, g.terms, term).table,
                         {1, s.heads, rows, 1}),
-        s.heads, rows));
-  }
-  accumulate(kModalityPairs, needed, dp, d);
+        s.heads, rows);
+  };
+  take("pairs", 0, modalities * modalities);
+  for (std::size_t t = 0; t < tables(); ++t) take(modality_table(t), t + 1, 2 * clip[t] + 1);
+  to.accumulate(dp);
 }
 
 void ModalityPairs::check_fields(const ScoreShape& s) const {

@@ -6,12 +6,15 @@
 
 #include "posenc/core/error.h"
 #include "posenc/relative/t5.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kProphetNet = "prophetnet";
+constexpr std::string_view kProphetNet = ProphetNet::card.name;
+// The terms, in the order of lower.
+constexpr std::size_t kHiddenTerm = 0, kBiasTerm = 1;
 
 T5 prophetnet_buckets(const ProphetNet& x) {
   T5 rule;
@@ -37,26 +40,24 @@ std::vector<Input> ProphetNet::inputs(const ScoreShape& s) const {
 
 void ProphetNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                        LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kProphetNet, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const T5 rule = prophetnet_buckets(*this);
   const std::vector<Index> thresholds = t5_thresholds(num_buckets, max_distance);
   const IndexLine line =
       detail::line_over(kProphetNet, out, detail::clipped(s.range(), -1, max_distance),
                         [&](Index delta) { return rule.bucket(delta, thresholds); });
-  const auto table = [&](std::size_t i, Index width) {
-    return out.table(detail::by_head(parameter_values(kProphetNet, needed[i], p[i]), num_buckets,
-                                     s.heads, width),
-                     s.heads, num_buckets, width);
+  const auto table = [&](const char* name, Index width) {
+    return out.table(detail::by_head(value[name], num_buckets, s.heads, width), s.heads,
+                     num_buckets, width);
   };
-  out.add(detail::number_term(table(0, d_model), line, 1));  // x comes with a call
-  out.add(detail::number_term(table(1, 1), line, 1));
+  out.add(detail::number_term(table("bias_weight", d_model), line, 1));  // x comes with a call
+  out.add(detail::number_term(table("bias_bias", 1), line, 1));
 }
 
 void ProphetNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                       std::span<Term> terms, TermStore&) const {
   const ConstTensorView& x = call.inputs[0];
-  ConstHeads& to = std::get<ProductTerm>(terms[0]).query.given;
+  ConstHeads& to = std::get<ProductTerm>(terms[kHiddenTerm]).query.given;
   to.data = x.data;
   to.dtype = x.dtype;
   to.batch = x.shape[0];
@@ -73,22 +74,25 @@ void ProphetNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
                            const CallData& call, const LoweredGradient& g,
                            std::span<const TensorView> dp,
                            std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kProphetNet, needed.size(), p.size());
-  std::vector<std::vector<double>> d;
-  for (const auto& [term, width] : {std::pair{std::size_t{0}, d_model}, {std::size_t{1}, 1}})
-    d.push_back(detail::from_heads(
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
+  const auto take = [&](const char* name, std::size_t term, Index width) {
+    to[name] = detail::from_heads(
         gradient_values(kProphetNet, gradient_of(kProphetNet, g.terms, term).table,
                         {1, s.heads, num_buckets, width}),
-        num_buckets, s.heads, width));
-  if (d_inputs.empty() || d_inputs[0].empty()) return accumulate(kProphetNet, needed, dp, d);
+        num_buckets, s.heads, width);
+  };
+  take("bias_weight", kHiddenTerm, d_model);
+  take("bias_bias", kBiasTerm, 1);
+  if (d_inputs.empty() || d_inputs[0].empty()) return to.accumulate(dp);
   const ConstTensorView& x = call.inputs[0];
   const std::vector<Index> shape{x.shape[0], x.shape[1], d_model};
   const Parameter hidden{"hidden", shape, {}, {}};
-  const std::vector<double> dx = detail::vectors_gradient(
-      kProphetNet, gradient_of(kProphetNet, g.terms, 0).query, {shape[0], shape[1], 1, d_model});
+  const std::vector<double> dx =
+      detail::vectors_gradient(kProphetNet, gradient_of(kProphetNet, g.terms, kHiddenTerm).query,
+                               {shape[0], shape[1], 1, d_model});
   check_gradients(kProphetNet, std::span(&hidden, 1), d_inputs.first(1));
-  accumulate(kProphetNet, needed, dp, d);
+  to.accumulate(dp);
   accumulate(kProphetNet, hidden, d_inputs[0], dx);
 }
 

@@ -8,12 +8,13 @@
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 #include "relative/layers/linear.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kRelativeProjection = "relative_projection";
+constexpr std::string_view kRelativeProjection = RelativeProjection::card.name;
 
 std::vector<Index> relative_projection_shape(const ConstTensorView& v) {
   return {v.shape.begin(), v.shape.begin() + v.rank};
@@ -130,9 +131,8 @@ void RelativeProjection::check_call(const CallData& call) const {
 
 void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                                LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kRelativeProjection, needed.size(), p.size());
-  const std::vector<double> bank = parameter_values(kRelativeProjection, needed[0], p[0]);
+  const detail::LearnedValues value(*this, s, p);
+  const std::vector<double> bank = value["distance_bank"];
   ProductTerm t;
   t.table = out.table(detail::transposed_list(bank, basis, max_distance), 1, max_distance, basis);
   t.lines[0] = detail::line_over(
@@ -144,19 +144,16 @@ void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorV
 std::vector<double> RelativeProjection::projected(const ScoreShape& s,
                                                   std::span<const ConstTensorView> p,
                                                   const CallData& call) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kRelativeProjection, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   check_call(call);
-  const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
-  std::vector<double> b;
-  if (projection_bias) b = parameter_values(kRelativeProjection, needed[2], p[2]);
-  return detail::linear(relative_projection_hidden(call), w, b, width);
+  const std::vector<double> w = value["w_r"];
+  return detail::linear(relative_projection_hidden(call), w, value.if_any("b_r"), width);
 }
 
 std::vector<double> RelativeProjection::clip_scale(const ScoreShape& s,
                                                    std::span<const ConstTensorView> p) const {
   if (l2_clip == 0) return {};
-  return parameter_values(kRelativeProjection, parameters(s).back(), p.back());
+  return detail::LearnedValues(*this, s, p)["clip_scale"];
 }
 
 void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -172,9 +169,9 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
                                    const CallData& call, const LoweredGradient& g,
                                    std::span<const TensorView> dp,
                                    std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
+  const detail::LearnedValues value(*this, s, p);
   const std::vector<double> x = projected(s, p, call), scale = clip_scale(s, p);
-  const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
+  const std::vector<double> w = value["w_r"];
   const Index batch = call.inputs[0].shape[0];
   const TermGradient& t = gradient_of(kRelativeProjection, g.terms, 0);
   const std::vector<double> curves =
@@ -188,13 +185,15 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
   const detail::LinearGradient of =
       detail::linear_gradient(dx, relative_projection_hidden(call), w, width);
   const Parameter input{"hidden", relative_projection_shape(call.inputs[0]), {}, {}};
-  check_gradients(kRelativeProjection, needed, dp);
+  detail::LearnedGradients to(value);
+  to.check(dp);
   accumulate(kRelativeProjection, std::span(&input, 1), d_inputs,
              std::vector<std::vector<double>>{of.x});
-  std::vector<std::vector<double>> all{detail::transposed_list(curves, max_distance, basis), of.w};
-  if (projection_bias) all.push_back(of.b);
-  if (l2_clip > 0) all.push_back(std::move(d_scale));
-  accumulate(kRelativeProjection, needed, dp, all);
+  to["distance_bank"] = detail::transposed_list(curves, max_distance, basis);
+  to["w_r"] = of.w;
+  if (projection_bias) to["b_r"] = of.b;
+  if (l2_clip > 0) to["clip_scale"] = std::move(d_scale);
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

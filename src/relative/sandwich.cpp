@@ -9,7 +9,7 @@
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kSandwich = "sandwich";
+constexpr std::string_view kSandwich = Sandwich::card.name;
 
 }  // namespace
 

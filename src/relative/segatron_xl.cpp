@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kSegatron = "segatron_xl";
+constexpr std::string_view kSegatron = SegatronXl::card.name;
 
 // One axis: its channels of R and W, its rows by distance.
 struct SegatronAxis {
@@ -74,13 +75,11 @@ std::vector<Parameter> SegatronXl::parameters(const ScoreShape& s) const {
 // u.k, then for each axis q.t and v.t.
 void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                        LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSegatron, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kSegatron, needed[i], p[i]); };
-  const std::vector<double> w = value(0), v = value(2);
+  const detail::LearnedValues value(*this, s, p);
+  const std::vector<double> w = value["w_kr"], v = value["v_bias"];
   ProductTerm keys;
   keys.scale = s.content_scale();
-  keys.query.given = out.vectors(value(1), 1, 1, s.heads, s.head_dim);
+  keys.query.given = out.vectors(value["u"], 1, 1, s.heads, s.head_dim);
   keys.key = kContent;
   out.add(keys);
   std::int32_t axis = 0;
@@ -100,10 +99,9 @@ void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                            const LoweredGradient& g, std::span<const TensorView> dp,
                            std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSegatron, needed.size(), p.size());
-  const std::vector<double> w = parameter_values(kSegatron, needed[0], p[0]);
-  const std::vector<double> v = parameter_values(kSegatron, needed[2], p[2]);
+  const detail::LearnedValues value(*this, s, p);
+  const std::vector<double> w = value["w_kr"];
+  const std::vector<double> v = value["v_bias"];
   std::vector<double> dw(w.size(), 0.0), dv(v.size(), 0.0);
   std::size_t term = 1;
   for (const SegatronAxis& a : segatron_axes(*this, s)) {
@@ -122,10 +120,14 @@ void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
             columns[static_cast<std::size_t>(r * a.width + c)];
     term += 2;
   }
-  std::vector<double> du = detail::vectors_gradient(
-      kSegatron, gradient_of(kSegatron, g.terms, 0).query, {1, 1, s.heads, s.head_dim});
-  accumulate(kSegatron, needed, dp,
-             std::vector<std::vector<double>>{std::move(dw), std::move(du), std::move(dv)});
+  std::vector<double> du =
+      detail::vectors_gradient(kSegatron, gradient_of(kSegatron, g.terms, detail::kXlKeys).query,
+                               {1, 1, s.heads, s.head_dim});
+  detail::LearnedGradients to(value);
+  to["w_kr"] = std::move(dw);
+  to["u"] = std::move(du);
+  to["v_bias"] = std::move(dv);
+  to.accumulate(dp);
 }
 
 void SegatronXl::check_fields(const ScoreShape& s) const {

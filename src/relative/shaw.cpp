@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kShaw = "shaw";
+constexpr std::string_view kShaw = Shaw::card.name;
 
 Index shaw_value_dim(const ScoreShape& s) {
   return s.value_dim == 0 ? s.head_dim : s.value_dim;
@@ -93,47 +94,45 @@ std::vector<Parameter> Shaw::parameters(const ScoreShape& s) const {
 }
 
 void Shaw::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kShaw, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   shaw_in_reach(*this, s);
   const Index g = std::max<Index>(groups, 1);
-  const auto given = [&](std::size_t n, Index width) {
-    return out.table(
-        needed.empty() ? shaw_sinusoids(rows(), width) : parameter_values(kShaw, needed[n], p[n]),
-        needed.empty() ? 1 : g, rows(), width);
+  const bool learned = table != ShawTable::sinusoid;
+  const char* first_name = values == ShawValues::separate ? "table_k" : "table";
+  const auto given = [&](const char* name, Index width) {
+    return out.table(learned ? value[name] : shaw_sinusoids(rows(), width), learned ? g : 1, rows(),
+                     width);
   };
   // Rows of every distance up to the first beyond the table on both sides.
   const IndexLine line = detail::line_over(kShaw, out, {-right - 1, left + 1},
                                            [this](Index delta) { return row(delta); });
-  const ConstTensorView first = given(0, s.head_dim);
+  const ConstTensorView first = given(first_name, s.head_dim);
   if (query_term) out.add(detail::query_term(first, line, s.content_scale()));
   if (key_term) out.add(detail::key_term(first, line, key_scale.value_or(s.content_scale())));
   if (values == ShawValues::shared) out.add(detail::value_term(first, line));
   if (values == ShawValues::separate)
-    out.add(detail::value_term(given(1, shaw_value_dim(s)), line));
+    out.add(detail::value_term(given("table_v", shaw_value_dim(s)), line));
 }
 
 // The gradient of a table is the sum over the terms that read it.
 void Shaw::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kShaw, needed.size(), p.size());
-  if (needed.empty()) return check_gradients(kShaw, needed, dp);
-  std::vector<std::vector<double>> d(needed.size());
-  std::size_t term = 0;
-  const auto take = [&](std::size_t n, Index width) {
-    add_to(d[n], gradient_values(kShaw, gradient_of(kShaw, g.terms, term).table,
-                                 {1, std::max<Index>(groups, 1), rows(), width}));
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
+  if (table == ShawTable::sinusoid) return to.check(dp);
+  const char* first_name = values == ShawValues::separate ? "table_k" : "table";
+  std::size_t term = 0;  // terms are appended in this order, where they are wanted
+  const auto take = [&](const char* name, Index width) {
+    add_to(to[name], gradient_values(kShaw, gradient_of(kShaw, g.terms, term).table,
+                                     {1, std::max<Index>(groups, 1), rows(), width}));
     ++term;
   };
-  if (query_term) take(0, s.head_dim);
-  if (key_term) take(0, s.head_dim);
-  if (values == ShawValues::shared) take(0, s.head_dim);
-  if (values == ShawValues::separate) take(1, shaw_value_dim(s));
-  if (d[0].empty())
-    d[0].assign(static_cast<std::size_t>(std::max<Index>(groups, 1) * rows() * s.head_dim), 0.0);
-  accumulate(kShaw, needed, dp, d);
+  if (query_term) take(first_name, s.head_dim);
+  if (key_term) take(first_name, s.head_dim);
+  if (values == ShawValues::shared) take(first_name, s.head_dim);
+  if (values == ShawValues::separate) take("table_v", shaw_value_dim(s));
+  to.accumulate(dp);
 }
 
 void Shaw::check_fields(const ScoreShape& s) const {

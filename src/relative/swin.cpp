@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kSwin = "swin";
+constexpr std::string_view kSwin = Swin::card.name;
 
 detail::WindowRows swin_window(const Swin& x) {
   return {x.height, x.width, x.sign == DistanceSign::key_minus_query, false};
@@ -34,11 +35,9 @@ std::vector<Parameter> Swin::parameters(const ScoreShape& s) const {
 }
 
 void Swin::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSwin, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   ProductTerm t = detail::number_term(
-      out.table(detail::window_by_head(parameter_values(kSwin, needed[0], p[0]),
-                                       table != WindowTable::rows, s.heads, rows()),
+      out.table(detail::window_by_head(value["table"], table != WindowTable::rows, s.heads, rows()),
                 s.heads, rows(), 1),
       {}, 1);
   swin_window(*this).add_lines(kSwin, t, out);
@@ -48,12 +47,13 @@ void Swin::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
 void Swin::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSwin, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const std::vector<double> d = detail::window_from_heads(
       gradient_values(kSwin, gradient_of(kSwin, g.terms, 0).table, {1, s.heads, rows(), 1}),
       table != WindowTable::rows, s.heads, rows());
-  accumulate(kSwin, needed, dp, std::vector<std::vector<double>>{d});
+  detail::LearnedGradients to(value);
+  to["table"] = d;
+  to.accumulate(dp);
 }
 
 }  // namespace posenc::v0

@@ -8,12 +8,13 @@
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
 #include "relative/layers/linear.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kSwinV2 = "swin_v2";
+constexpr std::string_view kSwinV2 = SwinV2::card.name;
 
 double swin_v2_log(Index d, Index size) {
   if (size <= 1) return 0;
@@ -31,21 +32,15 @@ detail::WindowRows swin_v2_window(const SwinV2& x) {
 
 }  // namespace
 
-// The MLP at every row of the table, and its gradient. Parameters from `first` on are its own.
+// The MLP at every row of the table, and its gradient.
 struct SwinV2::Layers {
   Index n, hidden, heads;
   bool squash;
   std::vector<double> c, w1, b1, w2, b2, unit, value;  // value [heads, n]
 
-  Layers(const SwinV2& x, const ScoreShape& s, const std::vector<Parameter>& needed,
-         std::span<const ConstTensorView> p)
+  Layers(const SwinV2& x, const ScoreShape& s, const detail::LearnedValues& p)
       : n(x.rows()), hidden(x.hidden), heads(s.heads), squash(x.form == SwinV2Form::swin) {
-    const std::size_t first = x.cosine ? 1 : 0;
-    const auto values = [&](std::size_t i) {
-      return parameter_values(kSwinV2, needed[first + i], p[first + i]);
-    };
-    c = x.coordinates(), w1 = values(0), b1 = values(1), w2 = values(2);
-    if (!squash) b2 = values(3);
+    c = x.coordinates(), w1 = p["w1"], b1 = p["b1"], w2 = p["w2"], b2 = p.if_any("b2");
     unit = detail::linear(c, w1, b1, 2);
     for (double& u : unit) u = std::max(u, 0.0);
     value.assign(static_cast<std::size_t>(heads * n), 0.0);
@@ -56,8 +51,8 @@ struct SwinV2::Layers {
           squash ? 1 / (1 + std::exp(-value[i])) : value[i] + b2[i / static_cast<std::size_t>(n)];
   }
 
-  // d: of value. Gradients of w1, b1, w2 and of b2.
-  std::vector<std::vector<double>> pull_back(std::vector<double> d) const {
+  // d: of value. Sets the gradients of w1, b1, w2 and of b2.
+  void pull_back(std::vector<double> d, detail::LearnedGradients& to) const {
     if (squash)
       for (std::size_t i = 0; i < d.size(); ++i) d[i] *= value[i] * (1 - value[i]);
     std::vector<double> d_w2(w2.size()), d_unit(unit.size()), d_b1(b1.size()), d_w1(w1.size());
@@ -71,12 +66,11 @@ struct SwinV2::Layers {
     }
     detail::add_product({d_unit.data(), hidden, n, 1, hidden}, {c.data(), n, 2, 2, 1},
                         {d_w1.data(), 2, 1});
-    std::vector<std::vector<double>> out{d_w1, d_b1, d_w2};
-    if (squash) return out;
-    std::vector<double> d_b2(b2.size());
+    to["w1"] = std::move(d_w1), to["b1"] = std::move(d_b1), to["w2"] = std::move(d_w2);
+    if (squash) return;
+    std::vector<double>& d_b2 = to["b2"];
+    d_b2.resize(b2.size());
     for (std::size_t i = 0; i < d.size(); ++i) d_b2[i / static_cast<std::size_t>(n)] += d[i];
-    out.push_back(d_b2);
-    return out;
   }
 };
 
@@ -117,15 +111,14 @@ std::vector<Input> SwinV2::inputs(const ScoreShape&) const {
 
 void SwinV2::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSwinV2, needed.size(), p.size());
-  Layers mlp(*this, s, needed, p);
+  const detail::LearnedValues value(*this, s, p);
+  Layers mlp(*this, s, value);
   ProductTerm t = detail::number_term(out.table(std::move(mlp.value), s.heads, rows(), 1), {},
                                       form == SwinV2Form::cr ? 1 : 16);
   swin_v2_window(*this).add_lines(kSwinV2, t, out);
   if (class_token) t.pair = detail::patches_alone(out);
   if (cosine) {
-    std::vector<double> scale = parameter_values(kSwinV2, needed[0], p[0]);
+    std::vector<double> scale = value["logit_scale"];
     for (double& x : scale) x = std::exp(std::min(x, std::log(100.0)));
     out.requests.scale = 1;
     out.requests.head_scale = out.array(std::move(scale), std::vector<Index>{1, s.heads});
@@ -147,19 +140,20 @@ void SwinV2::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
 void SwinV2::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                        const LoweredGradient& g, std::span<const TensorView> dp,
                        std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kSwinV2, needed.size(), p.size());
-  const Layers mlp(*this, s, needed, p);
-  std::vector<std::vector<double>> d = mlp.pull_back(
-      gradient_values(kSwinV2, gradient_of(kSwinV2, g.terms, 0).table, {1, s.heads, rows(), 1}));
+  const detail::LearnedValues value(*this, s, p);
+  const Layers mlp(*this, s, value);
+  detail::LearnedGradients to(value);
+  mlp.pull_back(
+      gradient_values(kSwinV2, gradient_of(kSwinV2, g.terms, 0).table, {1, s.heads, rows(), 1}),
+      to);
   if (cosine) {
     std::vector<double> scale = gradient_values(kSwinV2, g.head_scale, {1, s.heads});
-    const std::vector<double> logit = parameter_values(kSwinV2, needed[0], p[0]);
+    const std::vector<double> logit = value["logit_scale"];
     for (std::size_t h = 0; h < scale.size(); ++h)
       scale[h] = logit[h] > std::log(100.0) ? 0 : scale[h] * std::exp(logit[h]);
-    d.insert(d.begin(), scale);
+    to["logit_scale"] = std::move(scale);
   }
-  accumulate(kSwinV2, needed, dp, d);
+  to.accumulate(dp);
 }
 
 void SwinV2::check_fields(const ScoreShape& s) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
 
@@ -25,10 +26,12 @@ bool at_or_above_bucket(Index n, Index k, Index me, Index big_k, Index max_dista
 }  // namespace
 
 std::vector<Index> t5_thresholds(Index nb, Index max_distance) {
-  if (nb < 2 || nb > 65536) refuse("t5", "buckets of a side must lie between 2 and 65536", nb);
+  if (nb < 2 || nb > 65536)
+    refuse(T5::card.name, "buckets of a side must lie between 2 and 65536", nb);
   const Index me = nb / 2, big_k = nb - me;
   if (max_distance <= me)
-    refuse_field("t5", "max_distance", "must be above half the buckets of a side", max_distance);
+    refuse_field(T5::card.name, "max_distance", "must be above half the buckets of a side",
+                 max_distance);
   std::vector<Index> first;
   for (Index k = 1; k < big_k; ++k) {
     const long double ratio = static_cast<long double>(max_distance) / static_cast<long double>(me);
@@ -58,7 +61,7 @@ Index T5::bucket(Index delta, const std::vector<Index>& thresholds) const {
 }
 
 std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
-  check_score_shape(s, "t5");
+  check_score_shape(s, T5::card.name);
   check_fields();
   const ScoreAxes axes(s);
   const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
@@ -121,8 +124,7 @@ void T5::each(const ScoreShape& s, const F& fn) const {
 }
 
 void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  check_parameter_count("t5", 1, p.size());
-  const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
+  const std::vector<double> e = detail::LearnedValues(*this, s, p)["table"];
   const Index channels = contextual ? s.head_dim : 1;
   std::vector<double> table(e.size());
   each(s, [&](std::size_t lowered, std::size_t parameter) { table[lowered] = e[parameter]; });
@@ -138,14 +140,15 @@ void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredT
 void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                    const LoweredGradient& g, std::span<const TensorView> dp,
                    std::span<const TensorView>) const {
-  check_parameter_count("t5", 1, p.size());
-  check_parameter_count("t5", 1, dp.size());
+  detail::LearnedGradients to(detail::LearnedValues(*this, s, p));
+  to.check(dp);
   const std::vector<double> d =
-      gradient_values("t5", gradient_of("t5", g.terms, 0).table,
+      gradient_values(T5::card.name, gradient_of(T5::card.name, g.terms, 0).table,
                       {1, s.heads, num_buckets, contextual ? s.head_dim : 1});
-  std::vector<double> de(d.size());
+  std::vector<double>& de = to["table"];
+  de.resize(d.size());
   each(s, [&](std::size_t lowered, std::size_t parameter) { de[parameter] = d[lowered]; });
-  accumulate("t5", parameters(s)[0], dp[0], de);
+  to.accumulate(dp);
 }
 
 std::vector<Preset<T5>> T5::presets() {
@@ -156,13 +159,14 @@ std::vector<Preset<T5>> T5::presets() {
 
 void T5::check_fields() const {
   if (bidirectional && num_buckets % 2 != 0)
-    refuse_field("t5", "num_buckets", "must be even when bidirectional", num_buckets);
-  if (!std::isfinite(bias_scale)) refuse_field("t5", "bias_scale", "must be finite", bias_scale);
-  if (axis < 0 || axis > 7) refuse_field("t5", "axis", "must lie between 0 and 7", axis);
+    refuse_field(T5::card.name, "num_buckets", "must be even when bidirectional", num_buckets);
+  if (!std::isfinite(bias_scale))
+    refuse_field(T5::card.name, "bias_scale", "must be finite", bias_scale);
+  if (axis < 0 || axis > 7) refuse_field(T5::card.name, "axis", "must lie between 0 and 7", axis);
   if (!std::isfinite(per_unit) || per_unit < 0)
-    refuse_field("t5", "per_unit", "must be finite and not negative", per_unit);
+    refuse_field(T5::card.name, "per_unit", "must be finite and not negative", per_unit);
   if (contextual && heads_first)
-    refuse_field("t5", "heads_first", "is of a table of numbers; contextual must be false",
+    refuse_field(T5::card.name, "heads_first", "is of a table of numbers; contextual must be false",
                  Index{1});
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "relative/t5_tables.h"
+#include "relative/learned.h"
 
 #include "relative/lowering.h"
 
@@ -20,11 +21,10 @@ std::vector<Parameter> t5_tables_parameters(std::string_view who, const ScoreSha
 
 void lower_t5_tables(std::string_view who, const ScoreShape& s, std::span<const T5Table> tables,
                      std::span<const ConstTensorView> p, LoweredTerms& out) {
-  const std::vector<Parameter> needed = t5_tables_parameters(who, s, tables);
-  check_parameter_count(who, needed.size(), p.size());
+  const LearnedValues value(who, t5_tables_parameters(who, s, tables), p);
   for (std::size_t i = 0; i < tables.size(); ++i) {
     const T5& rule = tables[i].rule;
-    std::vector<double> v = parameter_values(who, needed[i], p[i]);
+    std::vector<double> v = value[tables[i].name];
     if (!rule.heads_first) v = transposed_list(v, rule.num_buckets, s.heads);
     out.add(number_term(out.table(std::move(v), s.heads, rule.num_buckets, 1), rule.line(s, out),
                         rule.bias_scale));

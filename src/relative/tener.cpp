@@ -8,13 +8,14 @@
 
 #include "kernels/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kTener = "tener";
+constexpr std::string_view kTener = Tener::card.name;
 
 }  // namespace
 
@@ -35,8 +36,7 @@ std::vector<Parameter> Tener::parameters(const ScoreShape& s) const {
 
 void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTener, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange range = detail::mirrored(s.range());
   const detail::Distances all(kTener, range, s.head_dim);
   const double scale = scaled ? s.content_scale() : 1;
@@ -44,8 +44,7 @@ void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const IndexLine line =
       detail::line_over(kTener, out, range, [&](Index delta) { return all.row(way * delta); });
   const ConstTensorView rows = detail::XlScore{kTener, s, scale, 1, all.count()}.add(
-      table(s), parameter_values(kTener, needed[0], p[0]),
-      parameter_values(kTener, needed[1], p[1]), line, out);
+      table(s), value["u"], value["v_bias"], line, out);
   if (key_term)
     out.add(detail::key_term(
         rows, detail::line_over(kTener, out, range, [&](Index delta) { return all.row(delta); }),
@@ -56,19 +55,21 @@ void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Tener::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTener, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   // The table is fixed: numbers v.t alone reach v.
   const Index n = detail::Distances(kTener, detail::mirrored(s.range()), s.head_dim).count();
   const std::vector<double> rows = table(s);
-  const std::vector<double> e =
-      gradient_values(kTener, gradient_of(kTener, g.terms, 2).table, {1, s.heads, n, 1});
-  std::vector<double> du = detail::vectors_gradient(kTener, gradient_of(kTener, g.terms, 0).query,
-                                                    {1, 1, s.heads, s.head_dim});
+  const std::vector<double> e = gradient_values(
+      kTener, gradient_of(kTener, g.terms, detail::kXlNumbers).table, {1, s.heads, n, 1});
+  std::vector<double> du = detail::vectors_gradient(
+      kTener, gradient_of(kTener, g.terms, detail::kXlKeys).query, {1, 1, s.heads, s.head_dim});
   std::vector<double> dv(du.size());
   detail::add_product({e.data(), s.heads, n, n, 1}, {rows.data(), n, s.head_dim, s.head_dim, 1},
                       {dv.data(), s.head_dim, 1});
-  accumulate(kTener, needed, dp, std::vector<std::vector<double>>{std::move(du), std::move(dv)});
+  detail::LearnedGradients to(value);
+  to["u"] = std::move(du);
+  to["v_bias"] = std::move(dv);
+  to.accumulate(dp);
 }
 
 void Tener::check_fields(const ScoreShape& s) const {

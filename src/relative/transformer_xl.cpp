@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kTransformerXl = "transformer_xl";
+constexpr std::string_view kTransformerXl = TransformerXl::card.name;
 
 detail::RowBlock transformer_xl_rows(const TransformerXl& t, const DistanceRange& r) {
   return detail::xl_row_blocks(r, t.d_model, t.base, detail::XlLayout::halves);
@@ -31,34 +32,34 @@ DistanceRange TransformerXl::range(const ScoreShape& s) const {
 // Of each head, table [n, head_dim] = R [n, d_model] W_kR^T [d_model, head_dim].
 void TransformerXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                           LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTransformerXl, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const detail::Distances all(kTransformerXl, r, s.heads * s.head_dim);
   const Index n = all.count();
-  std::vector<double> table = transformer_xl_projection(*this, s).table(
-      transformer_xl_rows(*this, r), n, parameter_values(kTransformerXl, needed[0], p[0]));
+  std::vector<double> table =
+      transformer_xl_projection(*this, s).table(transformer_xl_rows(*this, r), n, value["w_kr"]);
   const IndexLine line =
       detail::line_over(kTransformerXl, out, r, [&](Index delta) { return all.row(delta); });
   detail::XlScore{kTransformerXl, s, s.content_scale(), s.heads, n}.add(
-      std::move(table), parameter_values(kTransformerXl, needed[1], p[1]),
-      parameter_values(kTransformerXl, needed[2], p[2]), line, out);
+      std::move(table), value["u"], value["v_bias"], line, out);
 }
 
 void TransformerXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                               const CallData&, const LoweredGradient& g,
                               std::span<const TensorView> dp, std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTransformerXl, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const Index n = detail::Distances(kTransformerXl, r, s.heads * s.head_dim).count();
   const detail::HeadProjection to_heads = transformer_xl_projection(*this, s);
   const detail::RowBlock rows = transformer_xl_rows(*this, r);
   const detail::XlScore::Gradient d =
       detail::XlScore{kTransformerXl, s, s.content_scale(), s.heads, n}.pull_back(
-          g, to_heads, rows, parameter_values(kTransformerXl, needed[0], p[0]),
-          parameter_values(kTransformerXl, needed[2], p[2]));
-  accumulate(kTransformerXl, needed, dp, std::vector<std::vector<double>>{d.w, d.u, d.v});
+          g, to_heads, rows, value["w_kr"], value["v_bias"]);
+  detail::LearnedGradients to(value);
+  to["w_kr"] = d.w;
+  to["u"] = d.u;
+  to["v_bias"] = d.v;
+  to.accumulate(dp);
 }
 
 std::vector<double> TransformerXl::sinusoid(Index delta) const {

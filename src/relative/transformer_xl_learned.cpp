@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kXlLearned = "transformer_xl_learned";
+constexpr std::string_view kXlLearned = TransformerXlLearned::card.name;
 
 }  // namespace
 
@@ -33,41 +34,42 @@ std::vector<Parameter> TransformerXlLearned::parameters(const ScoreShape& s) con
 
 void TransformerXlLearned::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                                  LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kXlLearned, needed.size(), p.size());
-  const auto value = [&](std::size_t i) { return parameter_values(kXlLearned, needed[i], p[i]); };
+  const detail::LearnedValues value(*this, s, p);
   const double scale = s.content_scale();
   const IndexLine line = detail::line_over(kXlLearned, out, detail::clipped(s.range(), -1, rows),
                                            [this](Index delta) { return row(delta); });
   ProductTerm keys;
   keys.scale = scale;
-  keys.query.given = out.vectors(value(2), 1, 1, s.heads, s.head_dim);
+  keys.query.given = out.vectors(value["u"], 1, 1, s.heads, s.head_dim);
   keys.key = kContent;
   out.add(keys);
-  out.add(detail::query_term(
-      out.table(detail::by_head(value(0), rows, s.heads, s.head_dim), s.heads, rows, s.head_dim),
-      line, scale));
+  out.add(detail::query_term(out.table(detail::by_head(value["r_emb"], rows, s.heads, s.head_dim),
+                                       s.heads, rows, s.head_dim),
+                             line, scale));
   out.add(detail::number_term(
-      out.table(detail::by_head(value(1), rows, s.heads, 1), s.heads, rows, 1), line, scale));
+      out.table(detail::by_head(value["r_bias"], rows, s.heads, 1), s.heads, rows, 1), line,
+      scale));
 }
 
 void TransformerXlLearned::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                                      const CallData&, const LoweredGradient& g,
                                      std::span<const TensorView> dp,
                                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kXlLearned, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const auto of_rows = [&](std::size_t term, Index dim) {
     return detail::from_heads(
         gradient_values(kXlLearned, gradient_of(kXlLearned, g.terms, term).table,
                         {1, s.heads, rows, dim}),
         rows, s.heads, dim);
   };
-  std::vector<double> du = detail::vectors_gradient(
-      kXlLearned, gradient_of(kXlLearned, g.terms, 0).query, {1, 1, s.heads, s.head_dim});
-  accumulate(
-      kXlLearned, needed, dp,
-      std::vector<std::vector<double>>{of_rows(1, s.head_dim), of_rows(2, 1), std::move(du)});
+  std::vector<double> du =
+      detail::vectors_gradient(kXlLearned, gradient_of(kXlLearned, g.terms, detail::kXlKeys).query,
+                               {1, 1, s.heads, s.head_dim});
+  detail::LearnedGradients to(value);
+  to["r_emb"] = of_rows(detail::kXlRows, s.head_dim);
+  to["r_bias"] = of_rows(detail::kXlNumbers, 1);
+  to["u"] = std::move(du);
+  to.accumulate(dp);
 }
 
 void TransformerXlLearned::check_fields(const ScoreShape& s) const {

@@ -10,12 +10,14 @@
 #include "relative/image_terms.h"
 #include "relative/layers/linear.h"
 #include "relative/layers/row_norm.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kTupe = "tupe";
+constexpr std::string_view kTupe = Tupe::card.name;
+constexpr std::size_t kPositionTerm = 0;  // always the first
 using TupeList = std::vector<double>;
 
 std::size_t tupe_at(Index i) {
@@ -60,12 +62,10 @@ struct Tupe::Layers {
   double epsilon;
   TupeList pos, weight, bias, w_q, b_q, w_k, b_k;
 
-  Layers(const Tupe& t, const ScoreShape& s, const std::vector<Parameter>& needed,
-         std::span<const ConstTensorView> p)
+  Layers(const Tupe& t, const ScoreShape& s, const detail::LearnedValues& p)
       : rows(t.positions + 1), width(s.heads * s.head_dim), epsilon(t.epsilon) {
-    const auto values = [&](std::size_t n) { return parameter_values(kTupe, needed[n], p[n]); };
-    pos = values(0), weight = values(1), bias = values(2);
-    w_q = values(3), b_q = values(4), w_k = values(5), b_k = values(6);
+    pos = p["pos"], weight = p["ln_weight"], bias = p["ln_bias"];
+    w_q = p["w_q"], b_q = p["b_q"], w_k = p["w_k"], b_k = p["b_k"];
   }
   detail::RowBlock normed() const { return detail::normed_rows(pos, width, epsilon, weight, bias); }
   // Of the first n rows.
@@ -92,16 +92,18 @@ struct Tupe::Layers {
           dy[i] += d[tupe_at(2 * h + r)] * of_q[i];
         }
   }
-  // Of the first seven parameters, from those of x and y.
-  std::vector<TupeList> pull_back(const TupeList& dx, const TupeList& dy) const {
+  // From the gradients of x and y to those of all parameters but the table of buckets.
+  void pull_back(const TupeList& dx, const TupeList& dy, detail::LearnedGradients& to) const {
     detail::LinearGradient q = detail::linear_gradient(dx, normed(), w_q, width);
     detail::LinearGradient k = detail::linear_gradient(dy, normed(), w_k, width, std::move(q.x));
     TupeList d = std::move(k.x), d_weight(tupe_at(width)), d_bias(tupe_at(width));
     const detail::RowNorm norm(pos, width, epsilon);
     detail::pull_row_weights(norm, weight, d, d_weight, d_bias);
     norm.pull_back(d);
-    return {std::move(d),   std::move(d_weight), std::move(d_bias), std::move(q.w),
-            std::move(q.b), std::move(k.w),      std::move(k.b)};
+    to["pos"] = std::move(d);
+    to["ln_weight"] = std::move(d_weight), to["ln_bias"] = std::move(d_bias);
+    to["w_q"] = std::move(q.w), to["b_q"] = std::move(q.b);
+    to["w_k"] = std::move(k.w), to["b_k"] = std::move(k.b);
   }
 };
 
@@ -130,9 +132,8 @@ std::vector<Input> Tupe::inputs(const ScoreShape&) const {
 }
 
 void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTupe, needed.size(), p.size());
-  const Layers layers(*this, s, needed, p);
+  const detail::LearnedValues value(*this, s, p);
+  const Layers layers(*this, s, value);
   ProductTerm t;
   t.scale = scale(s);
   // Of all rows; bind takes those of the positions.
@@ -149,9 +150,9 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   if (num_buckets == 0) return;
   const T5 buckets{.num_buckets = num_buckets, .max_distance = max_distance};
   const std::vector<Index> thresholds = t5_thresholds(buckets.side(), max_distance);
-  const ConstTensorView table = out.table(
-      detail::transposed_list(parameter_values(kTupe, needed[7], p[7]), num_buckets + 1, s.heads),
-      s.heads, num_buckets + 1, 1);
+  const ConstTensorView table =
+      out.table(detail::transposed_list(value["table"], num_buckets + 1, s.heads), s.heads,
+                num_buckets + 1, 1);
   ProductTerm inner = detail::number_term(
       table,
       detail::line_over(kTupe, out, detail::clipped(s.range(), -max_distance, max_distance),
@@ -174,7 +175,7 @@ void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const Cal
     given = store.vectors(r.gathered(static_cast<const double*>(given.data), width), r.batch,
                           r.tokens, s.heads, s.head_dim);
   };
-  auto& t = std::get<ProductTerm>(terms[0]);
+  auto& t = std::get<ProductTerm>(terms[kPositionTerm]);
   take({call.query_positions, call.queries, call.query_offset, rows}, t.query.given);
   take({call.key_positions, call.keys, 0, rows}, t.key.given);
   if (reset) detail::bind_classes(kTupe, call, terms);
@@ -183,18 +184,17 @@ void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const Cal
 void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kTupe, needed.size(), p.size());
-  const Layers layers(*this, s, needed, p);
+  const detail::LearnedValues value(*this, s, p);
+  const Layers layers(*this, s, value);
   TupeList dx(layers.pos.size()), dy(layers.pos.size());
-  const TermGradient& first = gradient_of(kTupe, g.terms, 0);
+  const TermGradient& first = gradient_of(kTupe, g.terms, kPositionTerm);
   const auto take = [&](const TupeRows& r, const Heads& from, TupeList& to) {
     r.scatter(detail::vectors_gradient(kTupe, from, {r.batch, r.tokens, s.heads, s.head_dim}),
               layers.width, to);
   };
   take({call.query_positions, call.queries, call.query_offset, layers.rows}, first.query, dx);
   take({call.key_positions, call.keys, 0, layers.rows}, first.key, dy);
-  std::size_t term = 1;
+  std::size_t term = kPositionTerm + 1;  // the others, where they are, in the order of lower
   if (reset)
     layers.pull_own(
         s, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table, {1, s.heads, 2, 1}),
@@ -203,9 +203,10 @@ void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   for (int n = 0; num_buckets > 0 && n < (reset ? 2 : 1); ++n)
     add_to(table, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table,
                                   {1, s.heads, num_buckets + 1, 1}));
-  std::vector<TupeList> d = layers.pull_back(dx, dy);
-  if (num_buckets > 0) d.push_back(detail::transposed_list(table, s.heads, num_buckets + 1));
-  accumulate(kTupe, needed, dp, d);
+  detail::LearnedGradients to(value);
+  layers.pull_back(dx, dy, to);
+  if (num_buckets > 0) to["table"] = detail::transposed_list(table, s.heads, num_buckets + 1);
+  to.accumulate(dp);
 }
 
 void Tupe::check_fields(const ScoreShape& s) const {

@@ -12,7 +12,7 @@ namespace {
 
 std::array<detail::T5Table, 3> udop_tables(const Udop& x) {
   if (!std::isfinite(x.per_unit) || x.per_unit <= 0)
-    refuse_field("udop", "per_unit", "must be finite and positive", x.per_unit);
+    refuse_field(Udop::card.name, "per_unit", "must be finite and positive", x.per_unit);
   const auto rule = [&](Index buckets, Index max_distance, Index axis) {
     T5 t{.num_buckets = buckets, .max_distance = max_distance};
     t.axis = axis;
@@ -27,18 +27,18 @@ std::array<detail::T5Table, 3> udop_tables(const Udop& x) {
 }  // namespace
 
 std::vector<Parameter> Udop::parameters(const ScoreShape& s) const {
-  return detail::t5_tables_parameters("udop", s, udop_tables(*this));
+  return detail::t5_tables_parameters(Udop::card.name, s, udop_tables(*this));
 }
 
 void Udop::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
-  detail::lower_t5_tables("udop", s, udop_tables(*this), p, out);
+  detail::lower_t5_tables(Udop::card.name, s, udop_tables(*this), p, out);
   out.requests.scale = 1;
 }
 
 void Udop::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView>) const {
-  detail::pull_back_t5_tables("udop", s, udop_tables(*this), p.size(), g, dp);
+  detail::pull_back_t5_tables(Udop::card.name, s, udop_tables(*this), p.size(), g, dp);
 }
 
 }  // namespace posenc::v0

@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/t5_tables.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kWavLm = "wavlm";
+constexpr std::string_view kWavLm = WavLm::card.name;
 constexpr std::size_t kWavLmGates = 8;  // two groups of four
 
 detail::T5Table wavlm_table(const WavLm& x) {
@@ -34,13 +35,12 @@ std::array<double, 2> wavlm_gates(const double* x, std::size_t dim, const std::v
 struct WavLmCall {
   std::vector<double> x, constant, weight, bias;
   Parameter hidden;
-  WavLmCall(const ScoreShape& s, std::span<const Parameter> needed,
-            std::span<const ConstTensorView> p, const ConstTensorView& input) {
+  WavLmCall(const ScoreShape& s, const detail::LearnedValues& value, const ConstTensorView& input) {
     hidden = {"hidden", {input.shape[0], input.shape[1], s.heads * s.head_dim}, {}, {}};
     x = parameter_values(kWavLm, hidden, input);
-    constant = parameter_values(kWavLm, needed[1], p[1]);
-    weight = parameter_values(kWavLm, needed[2], p[2]);
-    bias = parameter_values(kWavLm, needed[3], p[3]);
+    constant = value["gate_const"];
+    weight = value["gate_weight"];
+    bias = value["gate_bias"];
   }
 };
 
@@ -74,7 +74,7 @@ void WavLm::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 
 void WavLm::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                  std::span<Term> terms, TermStore& store) const {
-  const WavLmCall c(s, parameters(s), p, call.inputs[0]);
+  const WavLmCall c(s, {*this, s, p}, call.inputs[0]);
   const auto dim = static_cast<std::size_t>(s.head_dim), heads = static_cast<std::size_t>(s.heads);
   std::vector<double> x(c.x.size() / dim);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -88,18 +88,19 @@ void WavLm::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const 
 void WavLm::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView> d_inputs) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kWavLm, needed.size(), p.size());
-  std::vector<std::vector<double>> d(4);
-  d[0] = detail::transposed_list(
+  const detail::LearnedValues value(*this, s, p);
+  detail::LearnedGradients to(value);
+  to["table"] = detail::transposed_list(
       gradient_values(kWavLm, gradient_of(kWavLm, g.terms, 0).table, {1, s.heads, num_buckets, 1}),
       s.heads, num_buckets);
   const auto dim = static_cast<std::size_t>(s.head_dim), heads = static_cast<std::size_t>(s.heads);
-  d[1].resize(heads);
-  d[2].resize(kWavLmGates * dim);
-  d[3].resize(kWavLmGates);
-  if (call.inputs.empty()) return accumulate(kWavLm, needed, dp, d);
-  const WavLmCall c(s, needed, p, call.inputs[0]);
+  std::vector<double>&d_constant = to["gate_const"], &d_weight = to["gate_weight"],
+  &d_bias = to["gate_bias"];
+  d_constant.resize(heads);
+  d_weight.resize(kWavLmGates * dim);
+  d_bias.resize(kWavLmGates);
+  if (call.inputs.empty()) return to.accumulate(dp);
+  const WavLmCall c(s, value, call.inputs[0]);
   const std::vector<double> dg = detail::vectors_gradient(
       kWavLm, g.terms[0].query, {c.hidden.shape[0], c.hidden.shape[1], s.heads, 1});
   std::vector<double> dx(c.x.size());
@@ -107,18 +108,18 @@ void WavLm::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
     const auto [a, b] = wavlm_gates(&c.x[i * dim], dim, c.weight, c.bias);
     const double k = c.constant[i % heads];
     const std::array<double, 2> dy{dg[i] * (b * k - 1) * a * (1 - a), dg[i] * a * k * b * (1 - b)};
-    d[1][i % heads] += dg[i] * a * b;
+    d_constant[i % heads] += dg[i] * a * b;
     for (std::size_t e = 0; e < kWavLmGates; ++e) {
-      d[3][e] += dy[e / 4];
+      d_bias[e] += dy[e / 4];
       for (std::size_t n = 0; n < dim; ++n) {
-        d[2][e * dim + n] += dy[e / 4] * c.x[i * dim + n];
+        d_weight[e * dim + n] += dy[e / 4] * c.x[i * dim + n];
         dx[i * dim + n] += dy[e / 4] * c.weight[e * dim + n];
       }
     }
   }
-  if (d_inputs.empty() || d_inputs[0].empty()) return accumulate(kWavLm, needed, dp, d);
+  if (d_inputs.empty() || d_inputs[0].empty()) return to.accumulate(dp);
   check_gradients(kWavLm, std::span(&c.hidden, 1), d_inputs.first(1));
-  accumulate(kWavLm, needed, dp, d);
+  to.accumulate(dp);
   accumulate(kWavLm, c.hidden, d_inputs[0], dx);
 }
 

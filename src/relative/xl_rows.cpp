@@ -86,7 +86,7 @@ Initial xl_glorot(Index rows, Index columns) {
   return {InitialKind::uniform, -limit, limit};
 }
 
-void xl_check_sinusoid(const char* who, const char* field, Index width, double base) {
+void xl_check_sinusoid(std::string_view who, const char* field, Index width, double base) {
   if (width < 2 || width % 2 != 0) refuse_field(who, field, "must be positive and even", width);
   if (!std::isfinite(base) || base <= 0)
     refuse_field(who, "base", "must be finite and positive", base);
@@ -114,10 +114,12 @@ XlScore::Gradient XlScore::pull_back(const LoweredGradient& g, const HeadProject
                                      const RowBlock& r, const std::vector<double>& w,
                                      const std::vector<double>& v, bool wants_rows) const {
   const Index dim = shape.head_dim;
-  const GradientNumbers table(who, gradient_of(who, g.terms, 1).table, {1, shape.heads, n, dim});
-  const GradientNumbers numbers(who, gradient_of(who, g.terms, 2).table, {1, shape.heads, n, 1});
+  const GradientNumbers table(who, gradient_of(who, g.terms, kXlRows).table,
+                              {1, shape.heads, n, dim});
+  const GradientNumbers numbers(who, gradient_of(who, g.terms, kXlNumbers).table,
+                                {1, shape.heads, n, 1});
   Gradient d;
-  d.u = vectors_gradient(who, gradient_of(who, g.terms, 0).query, {1, 1, shape.heads, dim});
+  d.u = vectors_gradient(who, gradient_of(who, g.terms, kXlKeys).query, {1, 1, shape.heads, dim});
   d.w = to_heads.weight_gradient(r, n, table.data());
   if (wants_rows) {
     d.rows.assign(static_cast<std::size_t>(n * to_heads.width), 0.0);

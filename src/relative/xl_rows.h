@@ -29,12 +29,15 @@ RowBlock xl_row_blocks(const DistanceRange& r, Index width, double base, XlLayou
 Initial xl_glorot(Index rows, Index columns);
 
 // Throws [who]: a width that is not positive and even, a base that is not finite and positive.
-void xl_check_sinusoid(const char* who, const char* field, Index width, double base);
+void xl_check_sinusoid(std::string_view who, const char* field, Index width, double base);
+
+// The terms that XlScore adds, in this order: u.k, q.t and v.t.
+enum XlTerm : std::size_t { kXlKeys, kXlRows, kXlNumbers, kXlTerms };
 
 // The score of Transformer-XL beside q.k: scale (u.k_j + q_i.t_r + v.t_r), r the row of the
 // distance, t [groups, n, head_dim] of 1 or `heads` groups; u and v [heads, head_dim].
 struct XlScore {
-  const char* who;
+  std::string_view who;
   const ScoreShape& shape;
   double scale;
   Index groups, n;

@@ -9,13 +9,16 @@
 
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
+#include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-constexpr const char* kXlNet = "xlnet";
+constexpr std::string_view kXlNet = XlNet::card.name;
+// The terms behind those of XlScore, in the order of lower.
+constexpr std::size_t kSegmentQueries = detail::kXlTerms, kSegmentBiases = kSegmentQueries + 1;
 
 detail::RowBlock xlnet_rows(const XlNet& x, const DistanceRange& r) {
   return detail::xl_row_blocks(r, x.d_model, x.base, detail::XlLayout::halves);
@@ -106,21 +109,20 @@ std::vector<Input> XlNet::inputs(const ScoreShape& s) const {
 
 void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kXlNet, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const detail::Distances all(kXlNet, r, s.heads * s.head_dim);
   const Index n = all.count();
-  const auto value = [&](std::size_t i) { return parameter_values(kXlNet, needed[i], p[i]); };
   const double scale = s.content_scale();
   const IndexLine line =
       detail::line_over(kXlNet, out, r, [&](Index delta) { return all.row(delta); });
   detail::XlScore{kXlNet, s, scale, s.heads, n}.add(
-      xlnet_projection(*this, s).table(xlnet_rows(*this, r), n, value(0)), value(1), value(2), line,
-      out, class_token ? detail::patches_alone(out) : IndexPair{});
+      xlnet_projection(*this, s).table(xlnet_rows(*this, r), n, value["w_kr"]), value["u"],
+      value["v_bias"], line, out, class_token ? detail::patches_alone(out) : IndexPair{});
   if (segments == 0) return;
-  std::vector<double> e = detail::by_head(value(4), 2, s.heads, s.head_dim);
-  std::vector<double> numbers = detail::table_dots(e, s.heads, value(3), s.heads, 2, s.head_dim);
+  std::vector<double> e = detail::by_head(value["seg_embed"], 2, s.heads, s.head_dim);
+  std::vector<double> numbers =
+      detail::table_dots(e, s.heads, value["s_bias"], s.heads, 2, s.head_dim);
   ProductTerm queries =
       detail::query_term(out.table(std::move(e), s.heads, 2, s.head_dim), {}, scale);
   ProductTerm biases = detail::number_term(out.table(std::move(numbers), s.heads, 2, 1), {}, scale);
@@ -136,11 +138,11 @@ void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const Call
   if (class_token) {
     query = xlnet_classes(call.inputs[class_input()], call.queries);
     key = xlnet_classes(call.inputs[class_input() + 1], call.keys);
-    detail::bind_pairs(terms.subspan(1, 2), xlnet_numbers(store, query, call.queries),
+    detail::bind_pairs(terms.subspan(detail::kXlRows, 2), xlnet_numbers(store, query, call.queries),
                        xlnet_numbers(store, key, call.keys));
   }
   if (segments == 0) return;
-  const std::span<Term> of_segments = terms.subspan(3, 2);
+  const std::span<Term> of_segments = terms.subspan(kSegmentQueries, 2);
   if (call.inputs[0].empty()) {  // a call without segments: a pair without a row disables the term
     for (Term& t : of_segments) picked_rows(t)->pair = store.pair({-1}, 1, 1);
     return detail::bind_pairs(of_segments, detail::one_class(store, call.queries, 0),
@@ -168,28 +170,27 @@ void XlNet::check_inputs(const CallData& call) const {
 void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView>) const {
-  const std::vector<Parameter> needed = parameters(s);
-  check_parameter_count(kXlNet, needed.size(), p.size());
+  const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = range(s);
   const Index n = detail::Distances(kXlNet, r, s.heads * s.head_dim).count();
-  const auto value = [&](std::size_t i) { return parameter_values(kXlNet, needed[i], p[i]); };
   const detail::HeadProjection to_heads = xlnet_projection(*this, s);
   const detail::RowBlock rows = xlnet_rows(*this, r);
   detail::XlScore::Gradient d = detail::XlScore{kXlNet, s, s.content_scale(), s.heads, n}.pull_back(
-      g, to_heads, rows, value(0), value(2));
-  std::vector<std::vector<double>> all{std::move(d.w), std::move(d.u), std::move(d.v)};
+      g, to_heads, rows, value["w_kr"], value["v_bias"]);
+  detail::LearnedGradients to(value);
+  to["w_kr"] = std::move(d.w), to["u"] = std::move(d.u), to["v_bias"] = std::move(d.v);
   if (segments > 0) {
-    std::vector<double> de =
-        gradient_values(kXlNet, gradient_of(kXlNet, g.terms, 3).table, {1, s.heads, 2, s.head_dim});
-    const std::vector<double> dn =
-        gradient_values(kXlNet, gradient_of(kXlNet, g.terms, 4).table, {1, s.heads, 2, 1});
-    std::vector<double> db(static_cast<std::size_t>(s.heads * s.head_dim), 0.0);
-    detail::pull_table_dots(dn, detail::by_head(value(4), 2, s.heads, s.head_dim), value(3),
-                            s.heads, 2, s.head_dim, de, db);
-    all.push_back(std::move(db));
-    all.push_back(detail::from_heads(de, 2, s.heads, s.head_dim));
+    std::vector<double> de = gradient_values(
+        kXlNet, gradient_of(kXlNet, g.terms, kSegmentQueries).table, {1, s.heads, 2, s.head_dim});
+    const std::vector<double> dn = gradient_values(
+        kXlNet, gradient_of(kXlNet, g.terms, kSegmentBiases).table, {1, s.heads, 2, 1});
+    std::vector<double>& db = to["s_bias"];
+    db.resize(static_cast<std::size_t>(s.heads * s.head_dim));
+    detail::pull_table_dots(dn, detail::by_head(value["seg_embed"], 2, s.heads, s.head_dim),
+                            value["s_bias"], s.heads, 2, s.head_dim, de, db);
+    to["seg_embed"] = detail::from_heads(de, 2, s.heads, s.head_dim);
   }
-  accumulate(kXlNet, needed, dp, all);
+  to.accumulate(dp);
 }
 
 void XlNet::check_fields(const ScoreShape& s) const {
