@@ -338,11 +338,11 @@ typedef struct posenc_attention_call {
   const PosencDLTensor *query_document, *key_document, *query_cu_seqlens, *key_cu_seqlens;
   const PosencDLTensor *block_table, *sink, *query_factor;
   int softcap_after_terms; /* 1: q.k and the schemes' terms are capped together, bias is not */
-  /* Where tokens that are not stored in their order stand, [1 or b, t]: shards, caches that evict. */
-  const PosencDLTensor *query_order, *key_order;
+  const PosencDLTensor *query_order, *key_order; /* [1 or b, t]: of tokens not stored in order */
   const PosencDLTensor* chunk_origin;  /* [1 or b, groups of heads]: where chunks count from */
   const PosencDLTensor* query_offsets; /* [1 or b], or one a sequence: added to query_offset */
   const PosencDLTensor *head_scale, *head_side, *mix_before, *mix_after;
+  int exact; /* 1: the engine in double, although a faster one takes the call */
 } posenc_attention_call;
 /* With block_table, [rows, pages a row], k and v are [pages, page size, heads, channels]. */
 

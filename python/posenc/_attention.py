@@ -53,6 +53,7 @@ def attend(
     past_distances: Sequence[int] | None = None,
     future_distances: Sequence[int] | None = None,
     length: int | None = None,
+    exact: bool | None = None,
     out: Any = None,
 ) -> Attention:
     """Attention of q, k and v with what the encodings add to the score or the output, and what they rotate.
@@ -107,6 +108,7 @@ def attend(
         past_distances, future_distances: the distance that stands for each distance 0, 1, ... of the encodings in the
             score (`random_distances`), of keys before and after the query; future by default as past.
         length: the length that scalings by length are resolved for.
+        exact: the engine in double runs the call, although a faster one takes it (`explain_plan`).
         out: the array of the output. After an exception, Ctrl-C too, it may hold anything.
 
     >>> import numpy, posenc
@@ -127,7 +129,7 @@ def attend(
         "query_document": query_document, "key_document": key_document, "query_cu_seqlens": query_cu_seqlens,
         "key_cu_seqlens": key_cu_seqlens, "block_table": block_table, "sink": sink, "query_factor": query_factor,
         "head_scale": head_scale, "mix_before": mix_before, "mix_after": mix_after, "regions": flat_regions(regions),
-        "past_distances": past_distances, "future_distances": future_distances, "length": length, "out": out,
+        "past_distances": past_distances, "future_distances": future_distances, "length": length, "exact": exact, "out": out,
     }
     return Attention(encodings, q, k, v, options)
 

@@ -210,7 +210,8 @@ nb::dict Attention::explain_plan() const {
     term["name"] = t.name, term["class"] = std::string(enum_text(t.of));
     terms.append(term);
   }
-  all["engine"] = e.engine, all["others"] = others;
+  all["engine"] = e.engine, all["backward_engine"] = e.backward_engine;
+  all["others"] = others;
   all["workspace_bytes"] = e.workspace_bytes, all["terms"] = terms;
   return all;
 }

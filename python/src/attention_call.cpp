@@ -55,6 +55,7 @@ CallArguments::CallArguments(nb::handle q, nb::handle k, nb::handle v, nb::dict 
   args_.softcap = options_.value<double>("softcap", "must be a number").value_or(args_.softcap);
   args_.softcap_after_terms = options_.value<bool>("softcap_after_terms", "must be True or False")
                                   .value_or(args_.softcap_after_terms);
+  args_.exact = options_.value<bool>("exact", "must be True or False").value_or(args_.exact);
   args_.sink = take("sink");
   args_.query_factor = take("query_factor");
   args_.head_scale = take("head_scale");

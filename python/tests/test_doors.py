@@ -58,6 +58,7 @@ FUNCTIONS_NOT_IN_PYTHON = {
     "default_positions": "attend without positions", "order_conflict": "attend warns",
     "row_of": "of lowered terms, which Python has not", "term_arrays": "as row_of", "term_name": "as row_of",
     "explain_plan": "the result's explain_plan", "term_class": "the result's explain_plan",
+    "workspace_bytes": "the result's explain_plan; calls have memory of their own",
 }
 
 

@@ -59,6 +59,7 @@ posenc::AttentionArgs arguments(const posenc_attention_call& c) {
   a.key_positions = optional_positions(c.key_positions);
   a.softcap = c.softcap;
   a.softcap_after_terms = c.softcap_after_terms != 0;
+  a.exact = c.exact != 0;
   a.block_table = optional_view(c.block_table);
   a.sink = optional_view(c.sink);
   a.query_factor = optional_view(c.query_factor);

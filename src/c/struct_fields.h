@@ -133,6 +133,7 @@ struct StructFields<posenc_attention_call> {
       POSENC_C_FIELD(posenc_attention_call, head_side),
       POSENC_C_FIELD(posenc_attention_call, mix_before),
       POSENC_C_FIELD(posenc_attention_call, mix_after),
+      POSENC_C_FIELD(posenc_attention_call, exact),
   };
 };
 

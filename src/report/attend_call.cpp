@@ -295,6 +295,7 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.k = read_heads(c, "k", o.k, o.order);
   c.args.v = read_heads(c, "v", o.v, o.order);
   c.args.softcap = o.softcap.value_or(0);
+  c.args.exact = o.exact;
   read_masks(c, o);
   read_positions_of_call(c, o);
   place_on_grid(c, o, e);

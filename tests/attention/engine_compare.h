@@ -115,7 +115,9 @@ inline std::vector<double> widened(const Heads& h) {
   return x;
 }
 
-inline CallResult of_engine(const AttentionArgs& a, const Executor& e = default_executor()) {
+// By the exact engine.
+inline CallResult of_engine(AttentionArgs a, const Executor& e = default_executor()) {
+  a.exact = true;
   const EngineUpstream up(a);
   ResultArrays to(a, a.q.dtype);
   GradientArrays g(a);

@@ -78,6 +78,7 @@ struct CacheCall {
       return heads(tensor(x.from(first), x.type, shape), HeadsLayout::bthd);
     };
     AttentionArgs a;
+    a.exact = true;
     a.q = of(q, (40 - queries) * kHeads * dim, {1, queries, kHeads, dim});
     const std::vector<Index> shape = paged ? std::vector<Index>{kKeys / kPage, kPage, kGroups, dim}
                                            : std::vector<Index>{1, kKeys, kGroups, dim};
@@ -207,7 +208,7 @@ TEST(Loading, FewQueriesNeedNoCopyOfTheCache) {
   AttentionArgs a;
   a.q = heads(x.data(), 1, kHeads, kDim);
   a.k = a.v = heads(x.data(), kKeys, kHeads, kDim);
-  a.scale = 1;
+  a.scale = 1, a.exact = true;
   constexpr std::size_t kRow = kKeys * sizeof(double), kCopy = kRow * kHeads * kDim;
   const auto bytes = [&] { return workspace_bytes(a, inline_executor()); };
   EXPECT_GE(bytes(), kRow);

@@ -51,6 +51,7 @@ class SchemeRun : private RandomCall {
   }
 
   DType dtype() const { return args.q.dtype; }
+  bool exact = true;  // of_plan runs the exact engine
   std::string text() const {
     return random_.text + " of " + std::to_string(Tq) + " queries, " + std::to_string(Tk) + " keys";
   }
@@ -68,6 +69,7 @@ class SchemeRun : private RandomCall {
     const LoweredAttention lowered = plan.lower(learned, shape_.distance);
     const EngineUpstream up(args);
     ResultArrays to(args, args.q.dtype);
+    args.exact = exact;
     lowered.forward(args, brought, to.r, e);
     CallResult got{widened(to.r.out), to.lse, {}, {}};
     if (!backward) return got;

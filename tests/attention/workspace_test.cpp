@@ -40,8 +40,9 @@ bool same_bits(const std::vector<double>& x, const std::vector<double>& y) {
 TEST(Workspace, RandomCallsHaveTheSameBits) {
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomCall call(seed);
-    const AttentionArgs& a = call.args;
+    RandomCall call(seed);
+    AttentionArgs& a = call.args;
+    a.exact = true;
     const CallResult want = of_engine(a);
     const EngineUpstream up(a);
     ResultArrays to(a, a.q.dtype);
@@ -54,6 +55,15 @@ TEST(Workspace, RandomCallsHaveTheSameBits) {
     ASSERT_TRUE(same_bits(to.lse, want.log_sum_exp));
     for (std::size_t n = 0; n < want.gradients.size(); ++n)
       ASSERT_TRUE(same_bits(g.value[n], want.gradients[n])) << want.names[n];
+    // The engine that runs without a wish.
+    a.exact = false;
+    ResultArrays own(a, a.q.dtype);
+    attend(a, own.r);
+    WorkspaceMemory best(workspace_bytes(a));
+    attend(a, to.r, default_executor(), best.span());
+    ASSERT_TRUE(best.is_whole());
+    ASSERT_TRUE(same_bits(widened(to.r.out), widened(own.r.out)));
+    ASSERT_TRUE(same_bits(to.lse, own.lse));
   }
 }
 

@@ -71,7 +71,7 @@ class Attend(Case):
         (q, k, v), _ = self.plain()
         call = ["alibi", "--q", q, "--k", k, "--v", v, "--explain"]
         told = json.loads(self.posenc("attend", *call, "--json"))
-        self.assertEqual((told["engine"], told["others"]), ("exact", []))
+        self.assertEqual((told["engine"], told["others"]), ("exact", [{"engine": "fast", "why_not": "q, k or v is f64"}]))
         self.assertEqual(told["terms"], [{"name": "alibi", "class": "linear"}])
         self.assertGreaterEqual(told["workspace_bytes"], 3 * 2 * 2 * 8)
         self.assertIn(b"term alibi: linear", self.posenc("attend", *call))

@@ -46,8 +46,8 @@ TEST(Errors, TheFieldIsAValue) {
   EXPECT_EQ(whole.field(), "mask.key_length");
   EXPECT_EQ(whole.rule(), "mask.key_length must rise");
   const ArgumentError text = caught([] { refuse_field("read", "order", "must be bthd", "b\n"); });
-  EXPECT_STREQ(text.what(), "[read] order must be bthd, got \"b\\n\"");
-  EXPECT_EQ(text.value(), "\"b\\n\"");
+  EXPECT_STREQ(text.what(), "[read] order must be bthd, got \"b?\"");
+  EXPECT_EQ(text.value(), "\"b?\"");  // what a terminal would act on
   const ArgumentError inside =
       caught([] { refuse_sentence("scheme", "base", "rope needs base=", "x"); });
   EXPECT_STREQ(inside.what(), "[scheme] rope needs base=, got \"x\"");

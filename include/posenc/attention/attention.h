@@ -124,6 +124,8 @@ struct AttentionArgs {
   // P'_h = sum_g mix_after[h, g] P_g.
   ConstTensorView mix_before{}, mix_after{};
   double dropout = 0;  // of probabilities; anything else is refused
+  // The engine in double runs the call, although a faster one takes it.
+  bool exact = false;
 };
 
 // Rows without a visible key: zero output, log-sum-exp -inf (of the sink alone, if there is one; of

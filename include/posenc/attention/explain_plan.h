@@ -47,7 +47,8 @@ struct PlanExplanation {
     std::string name;  // of the scheme that added it; of a call's own term its kind
     TermClass of = TermClass::none;
   };
-  std::string engine;         // runs the call, forward and backward
+  std::string engine;           // runs attend
+  std::string backward_engine;  // runs attend_backward
   std::vector<Other> others;  // engines that come first in the list, and why they do not run it
   std::size_t workspace_bytes = 0;  // that the engine needs beside inputs and outputs, forward
   std::vector<ExplainedTerm> terms;

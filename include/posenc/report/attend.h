@@ -19,7 +19,8 @@ struct AttendOptions {
   std::string cu_seqlens, key_cu_seqlens, documents, token_types, gradient;
   std::string query_order, key_order, chunk_origin, block_table, key_length;  // files or a number
   std::optional<double> scale, softcap;
-  bool scores = false, terms = false, probabilities = false, locality = false, explain = false;
+  bool scores = false, terms = false, probabilities = false, locality = false, exact = false;
+  bool explain = false;
 };
 
 // The arrays `out`, `log_sum_exp` and those that the options name.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LIBRARY = Library("posenc", "FRAGMENT")
 _DETAILS = ("str[] names, str[] encodings, str? order, str? offset_word, SymInt? offset, bool? causal, SymInt[]? window, "
             "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap, "
-            "bool? softcap_after_terms")
+            "bool? softcap_after_terms, bool? exact")
 _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> (Tensor, Tensor)")
 _LIBRARY.define("attend_backward(Tensor d_out, Tensor d_log_sum_exp, Tensor out, Tensor log_sum_exp, bool[] wanted, "
                 f"Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
@@ -39,11 +39,11 @@ def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor
           names: Sequence[str], encodings: Sequence[str], order: str | None, offset_word: str | None, offset: int | None,
           causal: bool | None, window: Sequence[int] | None, prefix: int | None, chunk: int | None,
           sink_tokens: int | None, length: int | None, scale: float | None, softcap: float | None,
-          softcap_after_terms: bool | None) -> _posenc.Attention:
+          softcap_after_terms: bool | None, exact: bool | None) -> _posenc.Attention:
     options: dict[str, Any] = {
         "order": order, "offset": offset if offset_word is None else offset_word, "causal": causal,
         "window": None if window is None else list(window), "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens,
-        "length": length, "scale": scale, "softcap": softcap, "softcap_after_terms": softcap_after_terms, "out": out,
+        "length": length, "scale": scale, "softcap": softcap, "softcap_after_terms": softcap_after_terms, "exact": exact, "out": out,
         "log_sum_exp": log_sum_exp, "done": done, "torch": True, "parameters": {}, "inputs": {}}
     for name, array in zip(names, arrays):
         group, _, key = name.partition(".")
@@ -243,7 +243,7 @@ def attend(
     query_factor: Tensor | None = None, head_scale: Tensor | None = None, mix_before: Tensor | None = None,
     mix_after: Tensor | None = None, regions: Iterable[Mapping[str, Any]] | None = None,
     past_distances: Sequence[int] | None = None, future_distances: Sequence[int] | None = None, length: int | None = None,
-    log_sum_exp: bool = False,
+    exact: bool | None = None, log_sum_exp: bool = False,
 ) -> Any:
     """`posenc.attend` of tensors: its arguments, with gradients to every real tensor among them.
 
@@ -276,7 +276,7 @@ def attend(
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
-               whole_prefix, chunk, sink_tokens, length, scale, softcap, softcap_after_terms)
+               whole_prefix, chunk, sink_tokens, length, scale, softcap, softcap_after_terms, exact)
     if torch._C._get_tracing_state() is not None and not is_compiling():
         raise RuntimeError("[torch attend] must not be recorded by torch.jit.trace, which keeps no list of words; use torch.export")
     if in_transform() and not is_compiling():

@@ -116,4 +116,21 @@ std::int32_t ReadyCall::region_of(Index b, Index i, Index r, Index j) const noex
   return -1;
 }
 
+std::optional<WholeDistances> consecutive_distances(const ReadyCall& c,
+                                                    std::int32_t number) noexcept {
+  if (c.Tq == 0 || c.Tk == 0) return {};
+  const AxisView& axis = c.axes[static_cast<std::size_t>(number)];
+  if (!axis.consecutive || axis.query_whole.empty() || axis.key_whole.empty()) return {};
+  const auto [q_low, q_high] =
+      std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
+  const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());
+  WholeDistances d;
+  Index span = 0;
+  if (__builtin_sub_overflow(*q_low, *k_high, &d.low) ||
+      __builtin_sub_overflow(*q_high, *k_low, &d.high) ||
+      __builtin_sub_overflow(d.high, d.low, &span) || span > 8 * (c.Tq + c.Tk) + 64)
+    return {};
+  return d;
+}
+
 }  // namespace posenc::v0::detail

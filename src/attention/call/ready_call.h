@@ -2,6 +2,8 @@
 // A checked call as every engine needs it: sizes, head groups, orders and positions. No element of
 // q, k or v is read.
 #pragma once
+#include <optional>
+
 #include "attention/call/grouping.h"
 #include "attention/call/order_view.h"
 
@@ -40,5 +42,12 @@ struct ReadyCall : OrderView {
   double head_scale(Index b, Index h) const noexcept;
   std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
 };
+
+// Of all pairs on an axis whose keys count up by one: the smallest and largest distance. Few enough of them to be
+// worth an array, else nothing.
+struct WholeDistances {
+  Index low = 0, high = 0;
+};
+std::optional<WholeDistances> consecutive_distances(const ReadyCall&, std::int32_t axis) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -50,12 +50,6 @@ OrderRange orders_seen(const ReadyCall& c, Index b, Index h, Wide own) noexcept 
   return s;
 }
 
-bool reads_keys(const ReadyCall& c) noexcept {
-  const Mask& m = c.args.mask;
-  return !c.key_orders.empty() || !m.visible.empty() || !m.bias.empty() ||
-         !m.query_document.empty() || !m.key_visible.empty();
-}
-
 // The masks that are read for each key.
 struct KeyFilter {
   KeyFilter(const ReadyCall& view, Index b, Index h, Index i, const QueryPlace& p) noexcept
@@ -124,6 +118,12 @@ VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryP
 
 }  // namespace
 
+bool reads_keys(const ReadyCall& c) noexcept {
+  const Mask& m = c.args.mask;
+  return !c.key_orders.empty() || !m.visible.empty() || !m.bias.empty() ||
+         !m.query_document.empty() || !m.key_visible.empty();
+}
+
 VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPlace& p) noexcept {
   return bounds_of(c, orders_seen(c, b, h, p.order), p);
 }
@@ -132,13 +132,32 @@ Index most_runs(const ReadyCall& c) noexcept {
   return reads_keys(c) ? c.Tk / 2 + 2 : 2;
 }
 
-void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p,
+void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p, Run keys,
                   RunList& runs) noexcept {
   runs.clear();
   const OrderRange seen = orders_seen(c, b, h, p.order);
   const KeyFilter filter(c, b, h, i, p);
   const VisibleBounds bounds = bounds_of(c, seen, p);
-  for (const Run& run : bounds.runs()) add_run(filter, seen, run, runs);
+  for (const Run& run : bounds.runs()) {
+    const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+    if (some.begin < some.end) add_run(filter, seen, some, runs);
+  }
+}
+void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p,
+                  RunList& runs) noexcept {
+  find_visible(c, b, h, i, p, {0, c.Tk}, runs);
+}
+
+bool sees_any(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p) noexcept {
+  const OrderRange seen = orders_seen(c, b, h, p.order);
+  const KeyFilter filter(c, b, h, i, p);
+  const VisibleBounds bounds = bounds_of(c, seen, p);
+  const auto shows = [&](Index j) { return filter.shows(seen, j); };
+  return std::any_of(bounds.run, bounds.run + bounds.count, [&](const Run& run) {
+    for (Index j = run.begin; j < run.end; ++j)
+      if (!filter.needed() || shows(j)) return true;
+    return false;
+  });
 }
 
 MaskBlock mask_block(const ReadyCall& c, Index b, Index h, Run queries, Run keys) noexcept {

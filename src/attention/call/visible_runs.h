@@ -18,11 +18,18 @@ struct VisibleBounds {
 };
 VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
 
-// The keys that query i of head h sees, in storage order. Runs that a query may have: most_runs.
+// The keys that query i of head h sees, in storage order; those of `keys` alone. Runs that a query may have:
+// most_runs; among n keys at most n / 2 + 2.
 using RunList = BoundedList<Run>;
 Index most_runs(const ReadyCall&) noexcept;
 void find_visible(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&,
                   RunList& runs) noexcept;
+void find_visible(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&, Run keys,
+                  RunList& runs) noexcept;
+// Whether it sees any.
+bool sees_any(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&) noexcept;
+// Whether a mask is read for each key of the bounds.
+bool reads_keys(const ReadyCall&) noexcept;
 
 // A block of queries x keys: all pairs hidden, all visible, or some of each. The keys are those of
 // each query's own row of keys. A block without pairs is hidden.

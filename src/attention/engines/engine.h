@@ -20,14 +20,16 @@ struct Engine {
   // counts they return then, with nothing read of q, k and v.
   void (*forward)(const ReadyCall&, const LoweredCall&, const AttentionResult&, CallArena&,
                   const Executor&);
-  // Adds to the gradients. `result` is what forward gave.
+  // Adds to the gradients. `result` is what the forward pass of any engine gave. Null: the engine computes none.
   void (*backward)(const ReadyCall&, const LoweredCall&, const ConstAttentionResult& result,
                    const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
                    const Executor&);
 };
 std::span<const Engine> engines() noexcept;
 // The first engine that takes the call. The last one must take every call.
-const Engine& choose_engine(std::span<const Engine>, const ReadyCall&, const LoweredCall&);
+enum class Pass : std::uint8_t { forward, backward };
+const Engine& choose_engine(std::span<const Engine>, const ReadyCall&, const LoweredCall&,
+                            Pass = Pass::forward);
 
 // attend and attend_backward with what a plan prepared, checks included. With an arena that counts
 // they take their memory and return.

@@ -6,13 +6,29 @@
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
 #include "attention/exact/engine.h"
+#include "attention/fast/engine.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
 namespace detail {
 
+namespace {
+
+// The exact engine computes the rows that the fast one leaves, in memory of its own: there are none unless numbers of
+// the call are huge or not finite.
+void fast_then_exact(const ReadyCall& call, const LoweredCall& lowered,
+                     const AttentionResult& result, CallArena& arena, const Executor& executor) {
+  const std::span<const Index> left = fast_forward(call, lowered, result, arena, executor);
+  if (left.empty()) return;
+  CallArena own;
+  exact_forward_rows(call, lowered, result, left, own, executor);
+}
+
+}  // namespace
+
 std::span<const Engine> engines() noexcept {
   static constexpr Engine all[] = {
+      {"fast", fast_why_not, fast_then_exact, nullptr},
       {"exact", [](const ReadyCall&, const LoweredCall&) { return std::string_view(); },
        exact_forward, exact_backward},
   };
@@ -20,9 +36,11 @@ std::span<const Engine> engines() noexcept {
 }
 
 const Engine& choose_engine(std::span<const Engine> list, const ReadyCall& call,
-                            const LoweredCall& lowered) {
+                            const LoweredCall& lowered, Pass pass) {
   for (const Engine& engine : list)
-    if (engine.why_not(call, lowered).empty()) return engine;
+    if ((pass == Pass::forward || engine.backward != nullptr) &&
+        engine.why_not(call, lowered).empty())
+      return engine;
   return list.back();
 }
 
@@ -55,7 +73,8 @@ void attend_lowered_backward(const AttentionArgs& a, const LoweredCall& l,
     check_overlap(d_result, g);
   }
   const ReadyCall call(a, arena);
-  choose_engine(engines(), call, l).backward(call, l, result, d_result, g, arena, executor);
+  choose_engine(engines(), call, l, Pass::backward)
+      .backward(call, l, result, d_result, g, arena, executor);
 }
 
 void attend_scores_lowered(const AttentionArgs& a, const LoweredCall& l, const AttentionScores& s,

@@ -14,6 +14,7 @@ PlanExplanation detail::explain_lowered(const AttentionArgs& a, const LoweredCal
   const Engine& chosen = choose_engine(engines(), call, lowered);
   PlanExplanation e;
   e.engine = chosen.name;
+  e.backward_engine = choose_engine(engines(), call, lowered, Pass::backward).name;
   for (const Engine* other = engines().data(); other != &chosen; ++other)
     e.others.push_back({std::string(other->name), std::string(other->why_not(call, lowered))});
   e.workspace_bytes = bytes_of(

@@ -60,34 +60,13 @@ DenseMlp dense_mlp(const Mlp& m, CallArena& arena) {
   return d;
 }
 
-// Of all pairs on an axis with consecutive keys: the smallest and largest distance. Few enough of
-// them to be worth a band, else nothing.
-struct Distances {
-  Index low = 0, high = 0;
-};
-std::optional<Distances> band_distances(const CallView& c, std::int32_t number) {
-  if (c.Tq == 0 || c.Tk == 0) return {};
-  const AxisView& axis = c.axes[static_cast<std::size_t>(number)];
-  if (!axis.consecutive || axis.query_whole.empty() || axis.key_whole.empty()) return {};
-  const auto [q_low, q_high] =
-      std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
-  const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());
-  Distances d;
-  Index span = 0;
-  if (__builtin_sub_overflow(*q_low, *k_high, &d.low) ||
-      __builtin_sub_overflow(*q_high, *k_low, &d.high) ||
-      __builtin_sub_overflow(d.high, d.low, &span) || span > 8 * (c.Tq + c.Tk) + 64)
-    return {};
-  return d;
-}
-
 // The band of the plan where it fits the call. Backward, sums along its diagonals are as long as it is.
 void find_band(const CallView& c, std::size_t term, bool backward, TermView& view,
                CallArena& arena) {
   const std::optional<BandSource> source = band_source(*view.term);
   if (!source) return;
   view.band_axis = source->axis;
-  const std::optional<Distances> d = band_distances(c, view.band_axis);
+  const std::optional<WholeDistances> d = consecutive_distances(c, view.band_axis);
   if (!d) return;
   const Band* lowered = c.lowered.band(term);
   const bool fits = lowered != nullptr && lowered->is_of(*view.term, *source) &&

@@ -9,6 +9,9 @@ namespace posenc::inline v0::detail {
 
 void exact_forward(const ReadyCall&, const LoweredCall&, const AttentionResult&, CallArena&,
                    const Executor&);
+// Rows (b * H + h) * Tq + i alone, of a call without mixed heads.
+void exact_forward_rows(const ReadyCall&, const LoweredCall&, const AttentionResult&,
+                        std::span<const Index> rows, CallArena&, const Executor&);
 void exact_backward(const ReadyCall&, const LoweredCall&, const ConstAttentionResult& result,
                     const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
                     const Executor&);

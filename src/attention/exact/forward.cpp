@@ -29,10 +29,6 @@ std::span<RowWork> row_works(const CallView& c, RowsFor what, Index count, CallA
   return arena.made<RowWork>(count, [&](Index) { return RowWork(c, what, arena); });
 }
 
-Index most_tasks(const CallView& c) noexcept {
-  return saturated_product({c.B, c.H, c.Tq, std::max<Index>(1, c.Tk), c.D}) / kValuesPerTask;
-}
-
 namespace {
 
 void fill_outputs(const CallView& c, RowWork& w) noexcept {
@@ -74,6 +70,21 @@ void exact_forward(const ReadyCall& call, const LoweredCall& lowered, const Atte
   const RowTasks tasks = row_tasks(c, RowsFor::output, arena, executor);
   if (arena.counts()) return;
   each_row_of(c, tasks, executor, [&](RowWork& w) noexcept { write_rows(c, w, result); });
+}
+
+void exact_forward_rows(const ReadyCall& call, const LoweredCall& lowered,
+                        const AttentionResult& result, std::span<const Index> rows,
+                        CallArena& arena, const Executor& executor) {
+  const CallView c(call, lowered, false, arena, executor);
+  const auto count = static_cast<Index>(rows.size());
+  const Index most = most_tasks(c);
+  const std::span<RowWork> works =
+      row_works(c, RowsFor::output, task_count(executor, count, most), arena);
+  each_piece(executor, count, most, [&](Index n, Index task) noexcept {
+    RowWork& w = works[static_cast<std::size_t>(task)];
+    fill_rows(c, rows[static_cast<std::size_t>(n)], 1, w);
+    write_rows(c, w, result);
+  });
 }
 
 }  // namespace detail

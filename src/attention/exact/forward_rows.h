@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a call, forward, split over an executor.
 #pragma once
-#include <atomic>
-
+#include "attention/call/pieces.h"
 #include "attention/exact/row.h"
-#include "core/parallel.h"
-#include "posenc/core/error.h"
 
 namespace posenc::inline v0::detail {
 
@@ -14,18 +11,6 @@ void fill_rows(const CallView&, Index first, Index count, RowWork&) noexcept;
 // Outputs of the rows in use, to the caller's.
 void write_rows(const CallView&, RowWork&, const AttentionResult&) noexcept;
 std::span<RowWork> row_works(const CallView&, RowsFor, Index count, CallArena&);
-Index most_tasks(const CallView&) noexcept;
-
-// Throws Cancelled when the executor ended it. piece(n, task) for n of [0, count), by whichever task
-// is free: later rows of a causal mask are longer. A piece must not depend on who does it.
-template <class F>
-void each_piece(const Executor& executor, Index count, Index most, const F& piece) {
-  std::atomic<Index> next{0};
-  parallel_for(executor, count, most, [&](Index, Index, Index task) noexcept {
-    for (Index n = next++; n < count && !is_cancelled(executor); n = next++) piece(n, task);
-  });
-  if (is_cancelled(executor)) throw Cancelled("attention");
-}
 
 // Several blocks of rows; fewer where there are few for each task, but no fewer than those that
 // share their keys in a block.

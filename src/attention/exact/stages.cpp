@@ -2,14 +2,12 @@
 // q, k and v through the stages of a call, and the gradients of what came out back to the caller's.
 #include <cmath>
 
-#include "attention/call/check_parts.h"
+#include "attention/call/rotation_positions.h"
 #include "attention/exact/call_view.h"
 #include "attention/exact/gradient_sums.h"
 #include "attention/exact/load_keys.h"
 #include "core/element.h"
-#include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
-#include "positions/length.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -148,29 +146,18 @@ struct Rotation {
                   DType::f64};
     plan.apply(as_key ? QK{{}, h} : QK{h, {}}, slice_positions(p, row, tokens), mode, executor);
   }
-  // Throws [rotary]: a length of the whole call for which the frequencies do not hold.
-  Positions positions_of_call(Positions p) const {
-    const RotarySpec& spec = plan.spec();
-    const Index axes = spec.axes();
-    if (axes > p.axes)
-      refuse(kAttention,
-             "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
-    p.axes = static_cast<std::int32_t>(axes);
-    check_length("rotary", p, {spec.valid_from(), spec.valid_to()});
-    return p;
-  }
   void queries(double* x, const StageShape& s) const {
     if (s.vectors() == 0) return;
-    const Positions p = positions_of_call(c.args.query_positions);
+    const Positions p = rotation_positions(plan.spec(), c.args.query_positions);
     for (Index b = 0; b < s.batch; ++b) apply(x, s, b, {0, s.tokens}, p, false);
   }
   void check_keys(const StageShape& s) const {
-    if (s.vectors() > 0) positions_of_call(c.args.key_positions);
+    if (s.vectors() > 0) rotation_positions(plan.spec(), c.args.key_positions);
   }
   // Those that some query may see.
   void keys(double* x, const StageShape& s, bool as_key) const {
     if (s.vectors() == 0) return;
-    const Positions p = positions_of_call(c.args.key_positions);
+    const Positions p = rotation_positions(plan.spec(), c.args.key_positions);
     for (Index r = 0; r < s.batch; ++r)
       c.each_seen_run(r, [&](Run run) { apply(x, s, r, run, p, as_key); });
   }

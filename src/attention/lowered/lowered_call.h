@@ -10,14 +10,18 @@
 namespace posenc::inline v0::detail {
 
 struct LoweredCall {
-  std::span<const Band* const> bands{};            // of the terms; null, or too short: none
-  std::span<const RotaryPlan* const> rotations{};  // of the stages, in double; the same
+  std::span<const Band* const> bands{};                   // of the terms; null, or too short: none
+  std::span<const RotaryPlan* const> rotations{};         // of the stages, in double; the same
+  std::span<const RotaryPlan* const> narrow_rotations{};  // in float
 
   const Band* band(std::size_t term) const noexcept {
     return term < bands.size() ? bands[term] : nullptr;
   }
   const RotaryPlan* rotation(std::size_t stage) const noexcept {
     return stage < rotations.size() ? rotations[stage] : nullptr;
+  }
+  const RotaryPlan* narrow_rotation(std::size_t stage) const noexcept {
+    return stage < narrow_rotations.size() ? narrow_rotations[stage] : nullptr;
   }
 };
 

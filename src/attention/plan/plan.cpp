@@ -83,6 +83,7 @@ AttentionPlan::AttentionPlan(std::vector<AnyRelativeScheme> schemes, const Atten
     s.rotary = *rotary;
     // The engine checks the length of the whole call: rows and runs of keys may be shorter.
     s.rotation.emplace(*rotary, DType::f64, PlanOptions{.outside = OutsideRange::allow});
+    s.narrow_rotation.emplace(*rotary, DType::f32, PlanOptions{.outside = OutsideRange::allow});
   }
   s.shape = {.heads = s.sizes.heads,
              .head_dim = s.sizes.head_dim,

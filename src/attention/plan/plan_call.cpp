@@ -197,6 +197,7 @@ void PlanCall::add_stages(const LoweredState& s) {
   if (added) *next++ = {.kind = StageKind::rotate, .rotary = &*rotary};
   std::copy(s.requests.prepare.begin(), s.requests.prepare.end(), next);
   rotations_ = arena_.objects<const RotaryPlan*>(static_cast<Index>(stages_.size()));
+  narrow_rotations_ = arena_.objects<const RotaryPlan*>(static_cast<Index>(stages_.size()));
   for (std::size_t n = 0; n < stages_.size(); ++n) {
     Stage& stage = stages_[n];
     if (n < stages && marks_place(stage)) {
@@ -204,7 +205,9 @@ void PlanCall::add_stages(const LoweredState& s) {
         refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
       stage.rotary = &*rotary;
     }
-    if (rotary && stage.rotary == &*rotary) rotations_[n] = &*s.plan->rotation;
+    if (!rotary || stage.rotary != &*rotary) continue;
+    rotations_[n] = &*s.plan->rotation;
+    narrow_rotations_[n] = &*s.plan->narrow_rotation;
   }
   args.prepare = stages_;
 }

@@ -78,7 +78,7 @@ DistanceRange distance_range(const Positions& query, const Positions& key, std::
 struct PlanState {
   AttentionSizes sizes;
   std::optional<RotarySpec> rotary;
-  std::optional<RotaryPlan> rotation;  // of `rotary`, in double
+  std::optional<RotaryPlan> rotation, narrow_rotation;  // of `rotary`, in double and in float
   std::vector<PlanScheme> schemes;
   ScoreShape shape;  // without distances
 };
@@ -129,7 +129,7 @@ struct PlanCall {
   std::size_t stages = 0;              // the caller's
 
   // What the plan prepared of the terms and stages.
-  LoweredCall lowered() const noexcept { return {bands_, rotations_}; }
+  LoweredCall lowered() const noexcept { return {bands_, rotations_, narrow_rotations_}; }
   // Where term `n` of a scheme is among those of the call.
   std::size_t term_index(std::size_t scheme, std::size_t n) const noexcept;
 
@@ -137,7 +137,7 @@ struct PlanCall {
   CallArena& arena_;
   std::span<Term> terms_;
   std::span<const Band*> bands_;
-  std::span<const RotaryPlan*> rotations_;
+  std::span<const RotaryPlan*> rotations_, narrow_rotations_;
   std::optional<std::size_t> moved_;  // this one is the last
   std::span<Stage> stages_;
   std::span<const Index> own_keys_, query_orders_, keys_by_order_;

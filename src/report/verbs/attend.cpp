@@ -89,8 +89,8 @@ void add_scores(const AttendOptions& o, const AttendCall& c, const LoweredAttent
 // Which engine runs the call, and what its terms cost.
 std::string explained(const PlanExplanation& e, bool json) {
   Json others = Json::array(), terms = Json::array();
-  std::string text =
-      fmt::format("engine           {}\nworkspace_bytes  {}\n", e.engine, e.workspace_bytes);
+  std::string text = fmt::format("engine           {}\nbackward_engine  {}\nworkspace_bytes  {}\n",
+                                 e.engine, e.backward_engine, e.workspace_bytes);
   for (const PlanExplanation::Other& o : e.others) {
     others.push(Json::object({{"engine", o.engine}, {"why_not", o.why_not}}));
     text += fmt::format("not {}: {}\n", o.engine, o.why_not);
@@ -102,6 +102,7 @@ std::string explained(const PlanExplanation& e, bool json) {
   }
   if (!json) return text;
   return Json::object({{"engine", e.engine},
+                       {"backward_engine", e.backward_engine},
                        {"others", others},
                        {"workspace_bytes", static_cast<std::int64_t>(e.workspace_bytes)},
                        {"terms", terms}})
@@ -164,6 +165,7 @@ Verb::Run declare_attend(Words& w) {
   w.flag("--probabilities", o->probabilities, "write probabilities");
   w.flag("--locality", o->locality,
          "write locality [heads, distances]: attention mass by distance, query - key");
+  w.flag("--exact", o->exact, "the engine in double runs the call, although a faster one takes it");
   w.flag("--explain", o->explain,
          "in place of -o: which engine runs the call, why the others do not, and the class of each "
          "term");

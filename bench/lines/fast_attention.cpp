@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast attention engine on one thread, beside its multiply-adds at the rate of the machine plus its exponentials
+// at that of a bare loop.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "limits.h"
+#include "line.h"
+#include "posenc/attention/attend.h"
+#include "posenc/positions/sequence.h"
+#if defined(POSENC_BENCH_KERNELS)
+#include "kernels/attention/fast_strips.h"
+#endif
+
+namespace posenc::bench {
+namespace {
+
+enum class By : std::uint8_t { plain, alibi, t5 };
+constexpr const char* kBy[] = {"plain", "alibi", "t5"};
+
+struct FastShape {
+  Index tokens, heads, dim;
+  bool causal;
+  By by;
+  DType type = DType::f32;
+  double pairs() const {
+    const auto n = static_cast<double>(tokens);
+    return static_cast<double>(heads) * (causal ? n * (n + 1) / 2 : n * n);
+  }
+};
+
+struct FastAttend {
+  explicit FastAttend(const FastShape& s) : shape(s), at(arange(0, s.tokens)) {
+    const Index n = s.tokens * s.heads * s.dim;
+    for (std::size_t array = 0; array < 3; ++array)
+      for (Index i = 0; i < n; ++i)
+        x[array].push_back(static_cast<float>(
+            std::sin(static_cast<double>(i) * static_cast<double>(array + 2) * 0.37)));
+    out.assign(static_cast<std::size_t>(n), 0.0f);
+    args.q = view(x[0]), args.k = view(x[1]), args.v = view(x[2]);
+    args.scale = 1 / std::sqrt(static_cast<double>(s.dim));
+    args.query_positions = args.key_positions = at;
+    args.mask.causal = s.causal;
+    add_term();
+  }
+  FastAttend(const FastAttend&) = delete;
+  ConstHeads view(const std::vector<float>& v) const {
+    return heads(v.data(), shape.tokens, shape.heads, shape.dim);
+  }
+  void add_term() {
+    const Index rows = shape.by == By::alibi ? 2 : 32;
+    const auto slope = [&](Index h) {
+      return -std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(shape.heads));
+    };
+    for (Index h = 0; h < shape.heads; ++h)
+      for (Index row = 0; row < rows; ++row)
+        numbers.push_back(shape.by == By::alibi ? slope(h)
+                                                : std::cos(static_cast<double>(h * 32 + row)));
+    for (std::int32_t d = -128; d <= 128; ++d) line.push_back((d + 128) / 9);
+    if (shape.by == By::plain) return;
+    if (shape.by == By::t5) {
+      ProductTerm t5;
+      t5.lines[0] = {line.data(), static_cast<Index>(line.size()), -128};
+      t5.table = tensor(std::as_const(numbers).data(), {1, shape.heads, 32, 1});
+      term = t5;
+    } else {
+      term = LinearTerm{.table = tensor(std::as_const(numbers).data(), {1, shape.heads, 1, 2})};
+    }
+    args.terms = std::span(&term, 1);
+  }
+  void run() {
+    attend(args, {heads(out.data(), shape.tokens, shape.heads, shape.dim), {}}, inline_executor());
+  }
+
+  // A few rows by the definition, in double.
+  double error() {
+    AttentionArgs few = args;
+    std::vector<float> want(static_cast<std::size_t>(shape.heads * shape.dim));
+    double worst = 0;
+    for (const Index i : {Index{0}, Index{1}, shape.tokens / 3, shape.tokens - 1}) {
+      few.q = heads(x[0].data() + i * shape.heads * shape.dim, 1, shape.heads, shape.dim);
+      const OwnedPositions here = arange(i, 1);
+      few.query_positions = here, few.mask.query_offset = i, few.exact = true;
+      attend(few, {heads(want.data(), 1, shape.heads, shape.dim), {}}, inline_executor());
+      for (std::size_t c = 0; c < want.size(); ++c)
+        worst = std::max(
+            worst,
+            std::abs(static_cast<double>(want[c]) -
+                     static_cast<double>(out[static_cast<std::size_t>(i) * want.size() + c])));
+    }
+    return worst;
+  }
+
+  FastShape shape;
+  std::vector<float> x[3], out;
+  std::vector<double> numbers;
+  std::vector<std::int32_t> line;
+  OwnedPositions at;
+  Term term;
+  AttentionArgs args;
+};
+
+// A shared library does not show the loop: then the limit is without it.
+#if defined(POSENC_BENCH_KERNELS)
+constexpr const char* kLimit = "fma_f32+exp2";
+void exponentials(double count) {
+  float x[1024];
+  for (double done = 0; done < count; done += 1024) {
+    std::fill(std::begin(x), std::end(x), -1.25f);
+    detail::fast_kernels(active_isa()).exponentials(x, 1024);
+    volatile float sink = x[17];
+    (void)sink;
+  }
+}
+#else
+constexpr const char* kLimit = "fma_f32";
+void exponentials(double) {}
+#endif
+
+Line fast_line(const FastShape& s, double goal) {
+  Line l;
+  l.name = std::string("attend/f32/") + kBy[static_cast<std::size_t>(s.by)] +
+           (s.causal ? "/causal/" : "/full/") + std::to_string(s.tokens) + 'x' +
+           std::to_string(s.heads) + 'x' + std::to_string(s.dim);
+  const double products = 2 * s.pairs() * static_cast<double>(s.dim);
+  l.flops = 2 * products;
+  l.bytes = 4.0 * 4 * static_cast<double>(s.tokens * s.heads * s.dim);
+  l.limit_name = kLimit;
+  l.goal = goal;
+  l.prepare = [=] {
+    const auto call = std::make_shared<FastAttend>(s);
+    call->run();
+    Prepared r;
+    r.max_error = call->error();
+    r.bound = 5e-6;
+    r.run = [call] { call->run(); };
+    const auto best = std::make_shared<MultiplyAdds>(multiply_adds().back());
+    r.limit = [=] {
+      volatile double sink = best->f32(static_cast<std::size_t>(products), 1);
+      (void)sink;
+      exponentials(s.pairs());
+    };
+    return r;
+  };
+  return l;
+}
+
+}  // namespace
+
+std::vector<Line> fast_attention_lines() {
+  std::vector<Line> all;
+  for (const By by : {By::plain, By::alibi, By::t5})
+    for (const bool causal : {false, true})
+      all.push_back(fast_line({4096, 8, 64, causal, by}, causal ? 1.18 : 1.15));
+  for (const bool causal : {false, true})
+    all.push_back(fast_line({2048, 8, 128, causal, By::plain}, causal ? 1.18 : 1.15));
+  for (const Index tokens : {64, 128, 512})
+    for (const bool causal : {false, true})
+      all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));
+  all.push_back(fast_line({1000, 8, 80, false, By::plain}, 1.2));
+  all.push_back(fast_line({1024, 8, 96, false, By::plain}, 1.2));
+  return all;
+}
+
+}  // namespace posenc::bench

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of rows, forward. For each block of keys that some row sees, they are packed once, and strips of rows pass
+// over them. Blocks that a strip does not see are left out; those that all of its rows see need no mask.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call/pieces.h"
+#include "attention/fast/engine.h"
+#include "attention/fast/work.h"
+#include "core/element.h"
+#include "core/parallel.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
+constexpr float kSmallestSum = 0x1p-20f;
+// Products of so many channels of kLargestValue are finite.
+constexpr Index kMostChannels = 1024;
+
+// Rows of a block, head by head, in groups; the rest of a head in smaller ones.
+void find_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
+  w.rows.clear(), w.groups.clear();
+  const Index most = c.kernels.rows, few = c.kernels.few_rows;
+  for (Index h = block.head; h < block.head_end; ++h)
+    for (Index i = block.begin; i < block.end;) {
+      const Index rest = block.end - i;
+      // 16 rows are 8 + 8, not 12 and 4 of 12.
+      const bool by_few = rest <= few || (rest > most && rest <= 2 * few);
+      RowGroup g;
+      g.kind = by_few ? 1 : 0, g.rows = by_few ? few : most;
+      g.first = static_cast<Index>(w.rows.size()), g.count = std::min(rest, g.rows);
+      for (Index n = 0; n < g.rows; ++n) {
+        const Index query = std::min(i + n, block.end - 1);
+        FastRow row{block.b, h, query, c.place(block.b, query)};
+        if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
+        w.rows.push_back(row);
+      }
+      w.groups.push_back(g);
+      i += g.count;
+    }
+  for (RowGroup& g : w.groups) {
+    g.row = w.rows.data() + g.first;
+    find_bounds(c, g);
+  }
+}
+
+void take_queries(const FastCall& c, FastWork& w) noexcept {
+  const std::size_t type = fast_type(c.q.dtype);
+  const ConstHeads& q = c.q;
+  for (const RowGroup& g : w.groups)
+    for (Index n = 0; n < g.rows; ++n) {
+      const FastRow& r = g.row[n];
+      const auto row = static_cast<std::size_t>(g.first + n);
+      const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
+      const void* from = adjacent(q, at, w.copies.data());
+      const double factor = *c.args.scale * c.head_scale(r.b, r.h) * c.factor(r.b, r.i) * kLog2E;
+      float* to = w.q.data() + static_cast<Index>(row) * c.D;
+      const bool bounded = std::isfinite(static_cast<float>(factor)) &&
+                           c.kernels.take_row[type](to, from, c.D, static_cast<float>(factor));
+      w.left[row] = bounded ? 0 : 1;
+      if (!bounded) std::fill_n(to, c.D, 0.0f);
+    }
+}
+
+void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  std::fill_n(w.out.data() + g.first * c.value_panels * c.panel, g.rows * c.value_panels * c.panel,
+              0.0f);
+  std::fill_n(w.sums.data() + g.first * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
+  std::fill_n(w.reference.data() + g.first, g.rows, 0.0);
+}
+
+// The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
+bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
+  const Index group = c.group(block.head), count = keys.end - keys.begin;
+  Run seen{keys.end, keys.begin};
+  for (const RowGroup& g : w.groups)
+    if (sees(g, keys))
+      seen = {std::min(seen.begin, std::max(keys.begin, g.seen.begin)),
+              std::max(seen.end, std::min(keys.end, g.seen.end))};
+  const ConstTensorView& visible = c.args.mask.key_visible;
+  const auto bytes = static_cast<Index>(c.copy_bytes);
+  const auto fill = [&](const auto& token) {
+    for (Index j = keys.begin; j < keys.end; ++j) {
+      const bool hidden = j < seen.begin || j >= seen.end ||
+                          (!visible.empty() && read_index(visible, block.row, j) == 0);
+      w.tokens[static_cast<std::size_t>(j - keys.begin)] =
+          hidden ? nullptr : token(j, j - keys.begin);
+    }
+  };
+  fill([&](Index j, Index n) {
+    return c.token(c.k, block.row, group, j, w.copies.data() + n * bytes);
+  });
+  const bool k =
+      c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
+  fill([&](Index j, Index n) {
+    return c.token(c.args.v, block.row, group, j, w.copies.data() + n * bytes);
+  });
+  return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
+                                                          c.V) &&
+         k;
+}
+
+void fill_shifts(const FastWork& w, const RowGroup& g, StripStarts& s) noexcept {
+  for (Index n = 0; n < g.rows; ++n)
+    s.shift[n] = static_cast<float>(s.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
+}
+
+void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool careful) noexcept {
+  StripStarts s;
+  const bool whole =
+      !c.filtered && sees_all(g, keys) && keys.end - keys.begin == c.kernels.block_keys;
+  const bool given = !whole || !c.starts.none();
+  if (whole && c.starts.has_lines()) {
+    fill_line_starts(c, w, g, keys, s);
+  } else if (given) {
+    fill_masked_starts(c, w, g, keys, s);
+  } else {
+    s.keys = keys.end - keys.begin;
+    std::fill_n(s.base, g.rows, 0.0);
+  }
+  if (s.keys == 0) return;
+  fill_shifts(w, g, s);
+  const FastBlock block{w.keys.data(), w.values.data(), c.D, c.value_vectors};
+  FastStrip strip;
+  strip.q = w.q.data() + g.first * c.D;
+  strip.out = w.out.data() + g.first * c.value_panels * c.panel;
+  strip.sums = w.sums.data() + g.first * c.kernels.lanes;
+  strip.reference = w.reference.data() + g.first;
+  strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
+  strip.weights = w.weights.data(), strip.keys = s.keys;
+  const std::size_t start = given ? 1 : 0;
+  if (!careful && c.kernels.strip[g.kind][start](block, strip)) return;
+  if (!c.kernels.rescale[g.kind][start](block, strip))
+    std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+}
+
+// All blocks of keys, for all groups or for those that are low.
+void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool careful) noexcept {
+  Index begin = c.Tk, end = 0;
+  for (const RowGroup& g : w.groups)
+    if (!careful || g.low) {
+      clear_rows(c, w, g);
+      if (g.seen.begin < g.seen.end)
+        begin = std::min(begin, g.seen.begin), end = std::max(end, g.seen.end);
+    }
+  const Index size = c.kernels.block_keys;
+  for (Index first = begin / size * size; first < end; first += size) {
+    const Run keys{first, std::min(c.Tk, first + size)};
+    bool packed = false, bounded = true;
+    for (const RowGroup& g : w.groups) {
+      if ((careful && !g.low) || !sees(g, keys)) continue;
+      if (!packed) bounded = pack(c, block, keys, w), packed = true;
+      if (bounded)
+        run_strip(c, w, g, keys, careful);
+      else
+        std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+    }
+  }
+}
+
+float sum_of(const FastCall& c, const FastWork& w, Index row) noexcept {
+  float sum = 0;
+  for (Index n = 0; n < c.kernels.lanes; ++n)
+    sum += w.sums[static_cast<std::size_t>(row * c.kernels.lanes + n)];
+  return sum;
+}
+
+// Groups with a row whose weights are too small; true: there are some.
+bool find_low(const FastCall& c, FastWork& w) noexcept {
+  bool any = false;
+  for (RowGroup& g : w.groups) {
+    g.low = false;
+    for (Index n = 0; n < g.count && g.seen.begin < g.seen.end; ++n)
+      g.low = g.low || (w.left[static_cast<std::size_t>(g.first + n)] == 0 &&
+                        sum_of(c, w, g.first + n) < kSmallestSum &&
+                        sees_any(c, g.row[n].b, g.row[n].h, g.row[n].i, g.row[n].place));
+    any = any || g.low;
+  }
+  return any;
+}
+
+// The sum of weights with the sink, and the log-sum-exp, of a row.
+struct Total {
+  double sum, log_sum_exp;
+};
+Total total_of(const FastCall& c, const FastRow& r, float sum, double m, bool wanted) noexcept {
+  const double weights = static_cast<double>(sum);
+  if (c.args.sink.empty()) return {weights, wanted ? (std::log2(weights) + m) / kLog2E : 0};
+  const double sink = kLog2E * read_number(c.args.sink, r.h);
+  const double top = std::max(sink, weights > 0 ? m : -HUGE_VAL);
+  if (top == -HUGE_VAL) return {0, -HUGE_VAL};
+  // Relative to the larger of the two; the sum is wanted relative to the reference.
+  const double both = std::exp2(sink - top) + weights * std::exp2(m - top);
+  return {weights > 0 ? both * std::exp2(top - m) : 0, (std::log2(both) + top) / kLog2E};
+}
+
+void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
+               std::uint8_t* left) noexcept {
+  const Heads& o = result.out;
+  const TensorView& l = result.log_sum_exp;
+  for (Index n = 0; n < g.count; ++n) {
+    const FastRow& r = g.row[n];
+    const Index row = g.first + n;
+    std::uint8_t& leaves = left[(r.b * c.H + r.h) * c.Tq + r.i];
+    leaves = w.left[static_cast<std::size_t>(row)];
+    if (leaves != 0) continue;
+    const Total t =
+        total_of(c, r, sum_of(c, w, row), w.reference[static_cast<std::size_t>(row)], !l.empty());
+    const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
+    const float* from = w.out.data() + g.first * c.value_panels * c.panel + n * c.panel;
+    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
+    if (o.dim_stride == 1) {
+      c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
+                                            from, g.rows, c.V, factor);
+    } else {
+      for (Index d = 0; d < c.V; ++d)
+        put_element(o.data, o.dtype, at + d * o.dim_stride,
+                    factor * from[d / c.panel * (g.rows * c.panel) + d % c.panel]);
+    }
+    if (!l.empty())
+      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
+                  t.log_sum_exp);
+  }
+}
+
+void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
+               const AttentionResult& result, std::uint8_t* left) noexcept {
+  find_rows(c, block, w);
+  take_queries(c, w);
+  pass(c, block, w, false);
+  if (find_low(c, w)) pass(c, block, w, true);
+  for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
+}
+
+}  // namespace
+
+std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
+  const AttentionArgs& a = call.args;
+  const auto narrow = [](DType t) {
+    return t == DType::f32 || t == DType::f16 || t == DType::bf16;
+  };
+  if (a.exact) return "the call asks for the exact engine";
+  if (!narrow(a.q.dtype) || !narrow(a.k.dtype) || !narrow(a.v.dtype)) return "q, k or v is f64";
+  if (a.normalisation != Normalisation::softmax) return "the weights are no softmax";
+  if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
+  if (!a.regions.empty()) return "regions have a q and k of their own";
+  if (a.softcap != 0) return "scores are capped";
+  if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
+  if (a.q.dim > kMostChannels) return "a head has more than 1024 channels";
+  if (!std::all_of(a.terms.begin(), a.terms.end(), Starts::takes))
+    return "a term is no number by distance, class or token";
+  return {};
+}
+
+std::span<const Index> fast_forward(const ReadyCall& call, const LoweredCall& lowered,
+                                    const AttentionResult& result, CallArena& arena,
+                                    const Executor& executor) {
+  const FastCall c(call, lowered, arena, executor);
+  const std::span<std::uint8_t> left = arena.array<std::uint8_t>(c.B * c.H * c.Tq);
+  const std::span<Index> rows = arena.array<Index>(c.B * c.H * c.Tq);
+  const Index most = most_tasks(c), count = static_cast<Index>(c.blocks.size());
+  const Index tasks = task_count(executor, c.B * c.H * c.Tq, most);
+  const std::span<FastWork> works =
+      arena.made<FastWork>(tasks, [&](Index) { return FastWork(c, arena); });
+  if (arena.counts()) return {};
+  each_piece(executor, count, tasks, [&](Index n, Index task) noexcept {
+    // Later rows of a causal mask are longer: the last block first.
+    const FastRowBlock& block = c.blocks[static_cast<std::size_t>(count - 1 - n)];
+    run_block(c, block, works[static_cast<std::size_t>(task)], result, left.data());
+  });
+  BoundedList<Index> list(rows);
+  for (std::size_t n = 0; n < left.size(); ++n)
+    if (left[n] != 0) list.push_back(static_cast<Index>(n));
+  return {list.data(), list.size()};
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/row_blocks.h"
+
+#include <algorithm>
+
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+
+namespace {
+
+// Heads of a block: several where queries are few.
+Index heads_of_block(const ReadyCall& c, Index strip_rows) noexcept {
+  const Index padded = block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) * strip_rows;
+  return std::clamp<Index>(kBlockRowsFast / std::max<Index>(1, padded), 1, c.H / c.G);
+}
+
+}  // namespace
+
+Index most_rows_of_block(const ReadyCall& c, Index strip_rows) noexcept {
+  return heads_of_block(c, strip_rows) * block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) *
+         strip_rows;
+}
+
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_rows,
+                                              CallArena& arena) {
+  const Index share = c.H / c.G, heads = heads_of_block(c, strip_rows);
+  // Queries of one block read one row of keys.
+  const bool by_sequence = !c.sequence.empty() && !c.args.block_table.empty();
+  const Index cuts = by_sequence ? c.R : 0;
+  BoundedList<FastRowBlock> blocks(arena.array<FastRowBlock>(
+      c.B * c.G * block_count(share, heads) * (block_count(c.Tq, kBlockRowsFast) + cuts)));
+  if (arena.counts()) return {};
+  for (Index b = 0; b < c.B; ++b)
+    for (Index begin = 0; begin < c.Tq;) {
+      const Index row = c.place(b, begin).row;
+      Index end = std::min(c.Tq, begin + kBlockRowsFast);
+      for (Index i = begin + 1; by_sequence && i < end; ++i)
+        if (c.place(b, i).row != row) end = i;
+      for (Index group = 0; group < c.G; ++group)
+        for (Index h = 0; h < share; h += heads)
+          blocks.push_back(
+              {b, group * share + h, group * share + std::min(share, h + heads), begin, end, row});
+      begin = end;
+    }
+  return {blocks.data(), blocks.size()};
+}
+
+void find_bounds(const ReadyCall& c, RowGroup& g) noexcept {
+  Run first{kUnbounded, -kUnbounded}, second = first;  // unions of the runs
+  Run all_first{-kUnbounded, kUnbounded},
+      all_second = all_first;  // what is in the runs of every row
+  bool two = true, every = true;
+  const auto join = [](Run& a, const Run& b) {
+    a = {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+  };
+  const auto meet = [](Run& a, const Run& b) {
+    a = {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+  };
+  // Where orders count up, runs begin and end later from row to row: the first and the last row tell, if both see keys.
+  const auto bounds = [&](Index n) {
+    const FastRow& r = g.row[n];
+    return visible_bounds(c, r.b, r.h, r.place);
+  };
+  const bool ordered = c.sequence.empty() && c.query_orders.empty() && bounds(0).count > 0 &&
+                       bounds(g.count - 1).count > 0;
+  const Index step = ordered ? std::max<Index>(1, g.count - 1) : 1;
+  for (Index n = 0; n < g.count; n += step) {
+    const VisibleBounds v = bounds(n);
+    every = every && v.count > 0;
+    two = two && v.count == 2;
+    if (v.count == 0) continue;
+    join(first, v.run[0]), join(second, v.run[v.count - 1]);
+    meet(all_first, v.run[0]), meet(all_second, v.run[v.count - 1]);
+  }
+  g.seen = {std::min(first.begin, second.begin), std::max(first.end, second.end)};
+  if (g.seen.begin >= g.seen.end) g.seen = {0, 0};
+  g.hole = two ? Run{first.end, second.begin} : Run{0, 0};
+  g.all[0] = every ? all_first : Run{0, 0};
+  g.all[1] = every ? all_second : Run{0, 0};
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a call in blocks that read the same keys, and the keys that a group of them sees.
+#pragma once
+#include "attention/call/visible_runs.h"
+#include "attention/fast/starts.h"
+#include "kernels/attention/fast_strips.h"
+
+namespace posenc::inline v0::detail {
+
+// Queries [begin, end) of heads [head, head_end), which read one slab of keys: row `row` of them, of the group of
+// the heads.
+struct FastRowBlock {
+  Index b, head, head_end, begin, end, row;
+};
+// Rows of a block, at least; q, sums of values and weights of so many stay in the second cache.
+inline constexpr Index kBlockRowsFast = 384;
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, CallArena&);
+// Rows of the largest block, each head in whole strips.
+Index most_rows_of_block(const ReadyCall&, Index strip_rows) noexcept;
+
+// Neighbouring rows of one head, computed together.
+struct RowGroup {
+  Index first = 0;       // row of the block's arrays
+  Index count = 0;       // rows in use
+  Index rows = 0;        // of the strip; those after `count` are computed for nothing
+  std::size_t kind = 0;  // FastKernels::strip[kind]
+  const FastRow* row = nullptr;
+  Run seen{0, 0};                 // some row sees keys of these, and none others,
+  Run hole{0, 0};                 // except these, which none sees;
+  Run all[2] = {{0, 0}, {0, 0}};  // every row sees these, as far as bounds say
+  bool low = false;               // to be done again
+};
+// Fills in the bounds of a group, of which `row`, `count` and `head` are set.
+void find_bounds(const ReadyCall&, RowGroup&) noexcept;
+
+inline bool sees(const RowGroup& g, Run keys) noexcept {
+  const Run some{std::max(g.seen.begin, keys.begin), std::min(g.seen.end, keys.end)};
+  return some.begin < some.end && !(some.begin >= g.hole.begin && some.end <= g.hole.end);
+}
+inline bool sees_all(const RowGroup& g, Run keys) noexcept {
+  return (keys.begin >= g.all[0].begin && keys.end <= g.all[0].end) ||
+         (keys.begin >= g.all[1].begin && keys.end <= g.all[1].end);
+}
+
+}  // namespace posenc::v0::detail

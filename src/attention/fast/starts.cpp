@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/starts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "attention/lowered/bands.h"
+#include "core/element.h"
+#include "core/parallel.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Room around a line for whole vectors.
+constexpr Index kMargin = 256;
+// Up to here float holds start values to 2^-18.
+constexpr double kLineRange = 64;
+constexpr Index kSome = 32;  // entries of a wide line whose largest is kept
+
+double linear_value(const LinearTerm& t, Index b, Index group, double delta) noexcept {
+  const Index batch = t.table.shape[0] == 1 ? 0 : b;
+  const double slope = read_number(t.table, batch, group, 0, delta > 0 ? 0 : 1);
+  return t.scale * slope * std::fabs(delta);
+}
+
+// The row of a table for a pair, negative: none.
+Index picked_row(const ReadyCall& c, const PickedRows& t, const FastRow& r, Index j) noexcept {
+  Index row = 0;
+  for (const IndexLine& line : t.lines) {
+    if (line.row == nullptr) continue;
+    const AxisView& axis = c.axes[static_cast<std::size_t>(line.axis)];
+    const std::int32_t one = row_of(line, axis.delta(r.b, r.i, r.place.row, j));
+    if (one < 0) return -1;
+    row += one;
+  }
+  if (const IndexPair& p = t.pair; p.row != nullptr) {
+    const std::int32_t one = p.row[read_index(p.query_class, r.b, r.i) * p.key_classes +
+                                   read_index(p.key_class, r.place.row, j)];
+    if (one < 0) return -1;
+    row += one;
+  }
+  return row;
+}
+
+void add_product(const ReadyCall& c, const ProductTerm& t, const FastRow& r, Run keys,
+                 double* to) noexcept {
+  const Index batch = t.table.shape[0] == 1 ? 0 : r.b;
+  const Index group = Grouping{c.H, t.table.shape[1]}.of(r.h);
+  for (Index j = keys.begin; j < keys.end; ++j)
+    if (const Index row = picked_row(c, t, r, j); row >= 0)
+      to[j - keys.begin] += kLog2E * t.scale * read_number(t.table, batch, group, row, 0);
+}
+
+void add_linear(const ReadyCall& c, const LinearTerm& t, const FastRow& r, Run keys,
+                double* to) noexcept {
+  const AxisView& axis = c.axes[static_cast<std::size_t>(t.axis)];
+  const Index group = Grouping{c.H, t.table.shape[1]}.of(r.h);
+  for (Index j = keys.begin; j < keys.end; ++j)
+    to[j - keys.begin] +=
+        kLog2E * linear_value(t, r.b, group, axis.delta(r.b, r.i, r.place.row, j));
+}
+
+// x_i - y_j where the side of the pair is wanted.
+void add_decay(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Run keys,
+               double* to) noexcept {
+  const auto number = [&](const ConstHeads& x, Index batch, Index token) {
+    if (x.data == nullptr) return 0.0;
+    const Index at = (x.batch == 1 ? 0 : batch) * x.batch_stride +
+                     (x.tokens == 1 ? 0 : token) * x.token_stride +
+                     Grouping{c.H, x.heads}.of(r.h) * x.head_stride;
+    return float_element(x.data, x.dtype, at);
+  };
+  const double x = number(t.query.given, r.b, r.i);
+  for (Index j = keys.begin; j < keys.end; ++j) {
+    const Index order = c.key_order(r.place, j);
+    if (t.side == Side::past && order > r.place.order) continue;
+    if (t.side == Side::future && order <= r.place.order) continue;
+    to[j - keys.begin] += kLog2E * t.scale * (x - number(t.key.given, r.place.row, j));
+  }
+}
+
+}  // namespace
+
+bool Starts::takes(const Term& t) noexcept {
+  switch (term_class(t)) {
+    case TermClass::none:
+    case TermClass::linear:
+    case TermClass::band:
+    case TermClass::pair_number:
+      return true;
+    default:
+      return std::holds_alternative<DecayTerm>(t);
+  }
+}
+
+Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {
+  for (const Term& t : c.args.terms) none_ = none_ && term_class(t) == TermClass::none;
+  make_lines(lowered, arena);
+}
+
+Index Starts::entry_of(const FastRow& r) const noexcept {
+  const AxisView& axis = call_.axes[static_cast<std::size_t>(axis_)];
+  const Index first = axis.key_whole[axis.key_at(r.place.row, 0)];  // of a line of neighbours
+  const Index slab = (line_batches_ == 1 ? 0 : r.b) * call_.H + r.h;
+  return slab * line_size_ + kMargin +
+         (high_ - (axis.query_whole[axis.query_at(r.b, r.i)] - first));
+}
+
+// Whether all terms go by one distance.
+bool Starts::find_axis(Index& batches) noexcept {
+  std::optional<std::int32_t> axis;
+  for (const Term& term : call_.args.terms) {
+    if (term_class(term) == TermClass::none) continue;
+    const std::optional<BandSource> source = band_source(term);
+    if (!source || (axis && *axis != source->axis)) return false;
+    axis = source->axis;
+    batches = std::max(batches, term_arrays(term).table.shape[0]);
+  }
+  axis_ = axis.value_or(0);
+  return axis.has_value();
+}
+
+void Starts::add_band(const Term& t, const Band& band) noexcept {
+  const ConstTensorView table = term_arrays(t).table;
+  for (Index b = 0; b < line_batches_; ++b)
+    for (Index h = 0; h < call_.H; ++h) {
+      const Index slab =
+          (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{call_.H, table.shape[1]}.of(h);
+      const double* values = band.values.data() + slab * band.size() + (band.high - high_);
+      double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kMargin;
+      for (Index n = 0; n < line_size_ - 2 * kMargin; ++n) line[n] += kLog2E * values[n];
+    }
+}
+
+void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
+  if (!find_axis(line_batches_)) return;
+  const std::optional<WholeDistances> d = consecutive_distances(call_, axis_);
+  if (!d) return;
+  high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kMargin;
+  const Index size = line_batches_ * call_.H * line_size_;
+  wide_lines_ = arena.array<double>(size);
+  lines_ = arena.array<float>(size);
+  largest_ = arena.array<double>(block_count(size, kSome));
+  if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
+  std::size_t number = 0;
+  for (const Term& term : call_.args.terms) {
+    const std::size_t n = number++;
+    if (term_class(term) == TermClass::none) continue;
+    const BandSource source = *band_source(term);
+    const Band* band = lowered.band(n);
+    const bool fits = band != nullptr && band->is_of(term, source) && band->low <= d->low &&
+                      band->high >= d->high;
+    if (fits && !arena.counts()) add_band(term, *band);
+    if (fits) continue;
+    const Band own(term, source, d->low, d->high, arena);
+    if (!arena.counts()) add_band(term, own);
+  }
+  if (!arena.counts()) finish_lines();
+}
+
+void Starts::finish_lines() noexcept {
+  for (auto line = wide_lines_.begin(); line < wide_lines_.end(); line += line_size_) {
+    std::fill_n(line, kMargin, line[kMargin]);  // as near as their neighbours
+    std::fill_n(line + line_size_ - kMargin, kMargin, line[line_size_ - kMargin - 1]);
+  }
+  const auto [low, high] = std::minmax_element(wide_lines_.begin(), wide_lines_.end());
+  wide_ = !(*low >= -kLineRange && *high <= kLineRange);
+  std::transform(wide_lines_.begin(), wide_lines_.end(), lines_.begin(),
+                 [](double x) { return static_cast<float>(x); });
+  for (std::size_t n = 0; n < largest_.size(); ++n) {
+    const auto first = wide_lines_.begin() + static_cast<Index>(n) * kSome;
+    const auto end = std::min(first + kSome, wide_lines_.end());
+    largest_[n] = *std::max_element(first, end);
+  }
+}
+
+double Starts::largest(Index first, Index count) const noexcept {
+  const auto begin = largest_.begin() + first / kSome;
+  return *std::max_element(begin, largest_.begin() + (first + count - 1) / kSome + 1);
+}
+
+void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
+  if (has_lines()) {
+    const Index first = entry_of(r) + keys.begin;
+    for (Index n = 0; n < keys.end - keys.begin; ++n)
+      to[n] += wide_lines_[static_cast<std::size_t>(first + n)];
+    return;
+  }
+  for (const Term& t : call_.args.terms) {
+    if (term_class(t) == TermClass::none) continue;
+    if (const auto* product = std::get_if<ProductTerm>(&t))
+      add_product(call_, *product, r, keys, to);
+    if (const auto* linear = std::get_if<LinearTerm>(&t)) add_linear(call_, *linear, r, keys, to);
+    if (const auto* decay = std::get_if<DecayTerm>(&t)) add_decay(call_, *decay, r, keys, to);
+  }
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start values of a call: the sum of its terms for a pair, times log2(e), in double.
+#pragma once
+#include <span>
+
+#include "attention/call/ready_call.h"
+#include "attention/lowered/lowered_call.h"
+#include "kernels/attention/args.h"
+
+namespace posenc::inline v0::detail {
+
+inline constexpr double kLog2E = 1.4426950408889634074;
+
+// One row of queries of one head.
+struct FastRow {
+  Index b = 0, h = 0, i = 0;
+  QueryPlace place{};
+  Index entry = 0;  // Starts::entry_of
+};
+
+class Starts {
+ public:
+  Starts(const ReadyCall&, const LoweredCall&, CallArena&);
+
+  // Nothing is added to any score.
+  bool none() const noexcept { return none_; }
+  // The terms go by one distance, and the keys of each row are neighbours on it: key j is entry entry_of(row) + j of
+  // a line. Of lines whose numbers lie near each other in float, of others in double: they must be taken relative to
+  // one of those that are used.
+  bool has_lines() const noexcept { return line_size_ > 0; }
+  bool has_wide_lines() const noexcept { return wide_; }
+  Index entry_of(const FastRow&) const noexcept;
+  const float* lines() const noexcept { return lines_.data(); }
+  const double* wide_lines() const noexcept { return wide_lines_.data(); }
+  // No entry of the slice of a wide line is larger, and one near it is as large.
+  double largest(Index first, Index count) const noexcept;
+  // to[j - keys.begin] += start of key j.
+  void add(const FastRow&, Run keys, double* to) const noexcept;
+
+  // Whether a term is a start value at all.
+  static bool takes(const Term&) noexcept;
+
+ private:
+  bool find_axis(Index& batches) noexcept;
+  void make_lines(const LoweredCall&, CallArena&);
+  void add_band(const Term&, const Band&) noexcept;
+  void finish_lines() noexcept;
+
+  const ReadyCall& call_;
+  bool none_ = true, wide_ = false;
+  // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
+  std::span<double> wide_lines_;
+  std::span<float> lines_;
+  std::span<double> largest_;  // of every kSome entries of wide_lines_
+  Index line_size_ = 0, high_ = 0, line_batches_ = 1;
+  std::int32_t axis_ = 0;
+};
+
+}  // namespace posenc::v0::detail

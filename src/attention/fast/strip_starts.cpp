@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start values of a strip. Numbers that may be large are taken relative to the largest of the strip or row, in double,
+// before they become floats: what is far from it weighs nothing.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fast/work.h"
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// A start value below this hides its key as long as another one is near 0.
+constexpr double kFar = -0x1p40;
+
+float relative(double value, double to) noexcept {
+  return static_cast<float>(std::max(value - to, kFar));
+}
+// Adds mask.bias.
+void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcept {
+  const ConstTensorView& bias = c.args.mask.bias;
+  if (bias.empty()) return;
+  const PairRow at = pair_row(bias, c.H, r.b, r.h, r.i);
+  for (Index j = keys.begin; j < keys.end; ++j)
+    to[j - keys.begin] += kLog2E * float_element(bias.data, bias.dtype, at.at(j));
+}
+
+// Start values of one row, -inf where it does not see the key; returns what they are relative to.
+double fill_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, float* to,
+                bool& bounded) noexcept {
+  const auto size = static_cast<std::size_t>(keys.end - keys.begin);
+  std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+  find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
+  if (w.runs.empty()) return 0;
+  std::fill_n(w.start.begin(), size, 0.0);
+  // Only what is visible is read: a bias of others may be NaN.
+  const Run some{w.runs[0].begin, w.runs.back().end};
+  double* start = w.start.data() + (some.begin - keys.begin);
+  c.starts.add(r, some, start);
+  add_bias(c, r, some, start);
+  double largest = -HUGE_VAL;
+  each_key(Runs(w.runs.data(), w.runs.size()), [&](Index j) {
+    const double x = w.start[static_cast<std::size_t>(j - keys.begin)];
+    bounded = bounded && x == x && x < -kFar;
+    largest = std::max(largest, x);
+  });
+  // All of them hide: their differences are lost to float.
+  bounded = bounded && largest > kFar;
+  if (!bounded) return 0;
+  each_key(Runs(w.runs.data(), w.runs.size()), [&](Index j) {
+    to[j - keys.begin] = relative(w.start[static_cast<std::size_t>(j - keys.begin)], largest);
+  });
+  return largest;
+}
+
+// The same where start values are 0 or numbers of a line in float: they need no other number to be relative to.
+void copy_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, float* to) noexcept {
+  std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+  find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
+  const float* line = c.starts.has_lines() ? c.starts.lines() + r.entry : nullptr;
+  for (const Run& run : w.runs) {
+    if (line == nullptr)
+      std::fill(to + (run.begin - keys.begin), to + (run.end - keys.begin), 0.0f);
+    else
+      std::copy(line + run.begin, line + run.end, to + (run.begin - keys.begin));
+  }
+}
+
+// A slice of the lines for all rows of the group, relative to its largest number. False: the rows are too far apart.
+bool fill_slice(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                StripStarts& s) noexcept {
+  Index low = kUnbounded, high = -kUnbounded;
+  for (Index n = 0; n < g.count; ++n) {
+    const Index at = g.row[n].entry;
+    low = std::min(low, at), high = std::max(high, at);
+  }
+  const Index size = high - low + keys.end - keys.begin;
+  if (size > static_cast<Index>(w.starts.size())) return false;
+  const double* line = c.starts.wide_lines() + low + keys.begin;
+  const double largest = c.starts.largest(low + keys.begin, size);
+  c.kernels.narrow(w.starts.data(), line, size, largest, kFar);
+  for (Index n = 0; n < g.count; ++n) {
+    s.at[n] = w.starts.data() + (g.row[n].entry - low);
+    s.base[n] = largest;
+  }
+  return true;
+}
+
+// Rows after the last one in use read what it reads.
+void fill_rest(const RowGroup& g, StripStarts& s) noexcept {
+  for (Index n = std::max<Index>(1, g.count); n < g.rows; ++n)
+    s.at[n] = s.at[n - 1], s.base[n] = s.base[n - 1];
+}
+
+}  // namespace
+
+void fill_line_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                      StripStarts& s) noexcept {
+  s.keys = keys.end - keys.begin;
+  if (c.starts.has_wide_lines()) {
+    if (!fill_slice(c, w, g, keys, s)) return fill_masked_starts(c, w, g, keys, s);
+  } else {
+    for (Index n = 0; n < g.count; ++n) {
+      s.at[n] = c.starts.lines() + g.row[n].entry + keys.begin;
+      s.base[n] = 0;
+    }
+  }
+  fill_rest(g, s);
+}
+
+void fill_masked_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                        StripStarts& s) noexcept {
+  s.keys = 0;
+  const bool copies = c.args.mask.bias.empty() &&
+                      (c.starts.none() || (c.starts.has_lines() && !c.starts.has_wide_lines()));
+  for (Index n = 0; n < g.count; ++n) {
+    const auto row = static_cast<std::size_t>(g.first + n);
+    float* to = w.starts.data() + n * c.kernels.block_keys;
+    bool bounded = true;
+    double largest = 0;
+    if (copies)
+      copy_row(c, w, g.row[n], keys, to);
+    else
+      largest = fill_row(c, w, g.row[n], keys, to, bounded);
+    if (!bounded) {
+      w.left[row] = 1;
+      std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+    } else if (!w.runs.empty()) {
+      s.keys = std::max(s.keys, w.runs.back().end - keys.begin);
+    }
+    s.at[n] = to;
+    s.base[n] = largest;
+  }
+  fill_rest(g, s);
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/work.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace posenc::inline v0::detail {
+
+const void* adjacent(const ConstHeads& x, Index at, std::byte* memory) noexcept {
+  const Index size = size_of(x.dtype);
+  const std::byte* from = static_cast<const std::byte*>(x.data) + at * size;
+  if (x.dim_stride == 1) return from;
+  for (Index d = 0; d < x.dim; ++d)
+    std::memcpy(memory + d * size, from + d * x.dim_stride * size, static_cast<std::size_t>(size));
+  return memory;
+}
+
+FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, CallArena& arena,
+                   const Executor& executor)
+    : ReadyCall(call),
+      kernels(fast_kernels(active_isa())),
+      starts(*this, lowered, arena),
+      blocks(fast_row_blocks(*this, kernels.rows, arena)),
+      filtered(reads_keys(*this)),
+      panel(2 * kernels.lanes),
+      value_vectors((V + kernels.lanes - 1) / kernels.lanes),
+      value_panels((value_vectors + 1) / 2) {
+  const PreparedQK prepared = prepare_qk(*this, lowered, arena, executor);
+  q = prepared.q, k = prepared.k;
+  const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
+  copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
+}
+
+const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j,
+                            std::byte* memory) const noexcept {
+  const ConstTensorView& pages = args.block_table;
+  Index at = group * x.head_stride;
+  if (pages.empty())
+    at += row * x.batch_stride + j * x.token_stride;
+  else
+    at += read_index(pages, row, j / x.tokens) * x.batch_stride + j % x.tokens * x.token_stride;
+  return adjacent(x, at, memory);
+}
+
+FastWork::FastWork(const FastCall& c, CallArena& arena) {
+  const FastKernels& k = c.kernels;
+  const Index count = most_rows_of_block(c, k.rows), width = c.value_panels * c.panel;
+  rows = BoundedList(arena.array<FastRow>(count));
+  groups = BoundedList(arena.array<RowGroup>(count));
+  left = arena.array<std::uint8_t>(count);
+  reference = arena.array<double>(count);
+  q = arena.array<float>(count * c.D);
+  out = arena.array<float>(count * width);
+  sums = arena.array<float>(count * k.lanes);
+  keys = arena.array<float>(k.block_keys * c.D);
+  values = arena.array<float>(k.block_keys * width);
+  weights = arena.array<float>(k.rows * k.block_keys);
+  starts = arena.array<float>(k.rows * k.block_keys);
+  tokens = arena.array<const void*>(k.block_keys);
+  copies = arena.array<std::byte>(k.block_keys * static_cast<Index>(c.copy_bytes));
+  start = arena.array<double>(k.block_keys);
+  runs = RunList(arena.array<Run>(k.block_keys / 2 + 2));
+}
+
+}  // namespace posenc::v0::detail

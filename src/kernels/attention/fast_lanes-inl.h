@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of floats that may be elements of an array, and their exponential. Where vectors have no size known here
+// (SVE) a vector is one float, and the compiler makes vectors of the loops.
+#include "posenc/core/dtype.h"
+
+#if defined(POSENC_KERNELS_FAST_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_FAST_LANES_INL_H_
+#undef POSENC_KERNELS_FAST_LANES_INL_H_
+#else
+#define POSENC_KERNELS_FAST_LANES_INL_H_
+#endif
+#include <hwy/highway.h>
+
+#include <cmath>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_HAVE_SCALABLE
+using F = float;
+inline constexpr Index kLanes = 1;
+HWY_INLINE F SetF(float x) {
+  return x;
+}
+HWY_INLINE F LoadF(const float* p) {
+  return *p;
+}
+HWY_INLINE void StoreF(float* p, F x) {
+  *p = x;
+}
+HWY_INLINE F AddF(F a, F b) {
+  return a + b;
+}
+HWY_INLINE F MulF(F a, F b) {
+  return a * b;
+}
+HWY_INLINE F MulAddF(F a, F b, F c) {
+  return __builtin_fmaf(a, b, c);
+}
+// b where either is NaN: a chain of these keeps no NaN of a.
+HWY_INLINE F MaxF(F a, F b) {
+  return a > b ? a : b;
+}
+HWY_INLINE float LargestF(F a) {
+  return a;
+}
+HWY_INLINE float SumF(F a) {
+  return a;
+}
+HWY_INLINE bool AllBelowF(F a, float limit) {
+  return std::fabs(a) <= limit;
+}
+HWY_INLINE bool AllAtMostF(F a, float limit) {
+  return a <= limit;
+}
+HWY_INLINE F Exp2F(F x) {
+  return x < -126.5f ? 0 : std::exp2(x);
+}
+#else
+using FTag = hn::ScalableTag<float>;
+using F = hn::Vec<FTag>;
+inline constexpr Index kLanes = static_cast<Index>(hn::MaxLanes(FTag()));
+HWY_INLINE F SetF(float x) {
+  return hn::Set(FTag(), x);
+}
+HWY_INLINE F LoadF(const float* p) {
+  return hn::LoadU(FTag(), p);
+}
+HWY_INLINE void StoreF(float* p, F x) {
+  hn::StoreU(x, FTag(), p);
+}
+HWY_INLINE F AddF(F a, F b) {
+  return hn::Add(a, b);
+}
+HWY_INLINE F MulF(F a, F b) {
+  return hn::Mul(a, b);
+}
+HWY_INLINE F MulAddF(F a, F b, F c) {
+  return hn::MulAdd(a, b, c);
+}
+HWY_INLINE F MaxF(F a, F b) {
+  return hn::Max(a, b);
+}
+HWY_INLINE float LargestF(F a) {
+  return hn::GetLane(hn::MaxOfLanes(FTag(), a));
+}
+HWY_INLINE float SumF(F a) {
+  return hn::GetLane(hn::SumOfLanes(FTag(), a));
+}
+HWY_INLINE bool AllBelowF(F a, float limit) {
+  return hn::AllTrue(FTag(), hn::Le(hn::Abs(a), SetF(limit)));
+}
+HWY_INLINE bool AllAtMostF(F a, float limit) {
+  return hn::AllTrue(FTag(), hn::Le(a, SetF(limit)));
+}
+// 2^x for x up to 127; 0 below -126.5. 2^n, n = round(x), is made of the lowest bits of x + 1.5 * 2^23 + 127; the rest
+// lies in [-1/2, 1/2], where a polynomial of degree 6 (least relative error) is off by 2.4e-8: with rounding 1.5e-7.
+HWY_INLINE F Exp2F(F x) {
+  const hn::RebindToSigned<FTag> di;
+  const F magic = SetF(12582912.0f + 127.0f);
+  x = hn::Max(x, SetF(-127.0f));
+  const F t = hn::Add(x, magic), f = hn::Sub(x, hn::Sub(t, magic));
+  F p = hn::MulAdd(SetF(0.0013276472f), f, SetF(0.00967554133f));
+  p = hn::MulAdd(p, f, SetF(0.0555071327f));
+  p = hn::MulAdd(p, f, SetF(0.240221197f));
+  p = hn::MulAdd(p, f, SetF(0.693146967f));
+  p = hn::MulAdd(p, f, SetF(1.00000007f));
+  return hn::Mul(p, hn::BitCast(FTag(), hn::ShiftLeft<23>(hn::BitCast(di, t))));
+}
+#endif
+
+// SVE and 32 registers of AVX-512 and Arm hold 24 sums, 16 registers 12.
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM_A64
+inline constexpr Index kStripRows = 12, kFewRows = 8, kBlockKeys = 128;
+#else
+inline constexpr Index kStripRows = 6, kFewRows = 4, kBlockKeys = 64;
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+#endif

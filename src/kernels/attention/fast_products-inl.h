@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strips of the fast attention engine (fast_strips.h). Registers hold R rows x 2 vectors of sums.
+#include "kernels/attention/fast_strips.h"
+
+#if defined(POSENC_KERNELS_FAST_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_FAST_PRODUCTS_INL_H_
+#undef POSENC_KERNELS_FAST_PRODUCTS_INL_H_
+#else
+#define POSENC_KERNELS_FAST_PRODUCTS_INL_H_
+#endif
+#include "kernels/attention/fast_lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+inline constexpr Index kPanel = 2 * kLanes;
+
+// c[r][x] += sum over k of a[r * row + k] b[k * kPanel + x * kLanes].
+template <int R, int N>
+HWY_INLINE void AddProduct(F (&c)[R][N], const float* HWY_RESTRICT a, Index row,
+                           const float* HWY_RESTRICT b, Index count) {
+  _Pragma("GCC unroll 2") for (Index k = 0; k < count; ++k) {
+    F y[N];
+    POSENC_UNROLL for (int x = 0; x < N; ++x) y[x] = LoadF(b + k * kPanel + x * kLanes);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) {
+      const F z = SetF(a[r * row + k]);
+      POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = MulAddF(z, y[x], c[r][x]);
+    }
+  }
+}
+
+// Exponents of R rows and N vectors of keys, of which the first is `key`.
+template <int R, int N, bool kStart>
+HWY_INLINE void Exponents(F (&c)[R][N], const FastBlock& b, const FastStrip& s, Index key) {
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F shift = SetF(s.shift[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) {
+      if constexpr (kStart)
+        c[r][x] = AddF(LoadF(s.start[r] + key + x * kLanes), shift);
+      else
+        c[r][x] = shift;
+    }
+  }
+  AddProduct(c, s.q, b.channels, b.k + key / kPanel * (b.channels * kPanel) + key % kPanel,
+             b.channels);
+}
+
+template <int R, int N, bool kStart>
+HWY_INLINE void WeightTile(const FastBlock& b, const FastStrip& s, Index key, F& largest) {
+  F c[R][N];
+  Exponents<R, N, kStart>(c, b, s, key);
+  F most = c[0][0];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) most =
+      MaxF(most, c[r][x]);
+  largest = MaxF(largest, most);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    F sum = LoadF(s.sums + r * kLanes);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) {
+      c[r][x] = Exp2F(c[r][x]);
+      StoreF(s.weights + r * kBlockKeys + key + x * kLanes, c[r][x]);
+      sum = AddF(sum, c[r][x]);
+    }
+    StoreF(s.sums + r * kLanes, sum);
+  }
+}
+
+template <int R, int N>
+HWY_INLINE void ValueTile(const FastBlock& b, const FastStrip& s, Index panel) {
+  F c[R][N];
+  float* out = s.out + panel * (R * kPanel);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      LoadF(out + r * kPanel + x * kLanes);
+  AddProduct(c, s.weights, kBlockKeys, b.v + panel * (kBlockKeys * kPanel), s.keys);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(out + r * kPanel + x * kLanes, c[r][x]);
+}
+template <int R>
+HWY_INLINE void AddValues(const FastBlock& b, const FastStrip& s) {
+  const Index panels = b.value_vectors / 2;
+  for (Index n = 0; n < panels; ++n) ValueTile<R, 2>(b, s, n);
+  if (b.value_vectors % 2 != 0) ValueTile<R, 1>(b, s, panels);
+}
+
+inline void Exponentials2(float* x, Index n) noexcept {
+  for (Index i = 0; i < n; i += kLanes) StoreF(x + i, Exp2F(LoadF(x + i)));
+}
+
+// Without NaN: the engine hands in numbers whose products stay finite.
+template <int R, bool kStart>
+HWY_NOINLINE bool Strip(const FastBlock& b, const FastStrip& s) noexcept {
+  F before[R];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) before[r] = LoadF(s.sums + r * kLanes);
+  F largest = SetF(-127.0f);
+  Index key = 0;
+  for (; key + kLanes < s.keys; key += kPanel) WeightTile<R, 2, kStart>(b, s, key, largest);
+  if (key < s.keys) WeightTile<R, 1, kStart>(b, s, key, largest);
+  if (HWY_UNLIKELY(!AllAtMostF(largest, kLargestExponent))) {
+    POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(s.sums + r * kLanes, before[r]);
+    return false;
+  }
+  AddValues<R>(b, s);
+  return true;
+}
+
+template <int R, int N, bool kStart>
+HWY_INLINE void ExponentTile(const FastBlock& b, const FastStrip& s, Index key) {
+  F c[R][N];
+  Exponents<R, N, kStart>(c, b, s, key);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(s.weights + r * kBlockKeys + key + x * kLanes, c[r][x]);
+}
+// Multiplies what row r has so far by 2^by.
+template <int R>
+HWY_INLINE void ScaleRow(const FastBlock& b, const FastStrip& s, int r, double by) {
+  const F factor = Exp2F(SetF(static_cast<float>(by)));
+  StoreF(s.sums + r * kLanes, MulF(LoadF(s.sums + r * kLanes), factor));
+  for (Index n = 0; n < b.value_vectors; ++n) {
+    float* out = s.out + (n / 2 * R + r) * kPanel + n % 2 * kLanes;
+    StoreF(out, MulF(LoadF(out), factor));
+  }
+}
+// Weights of row r from its scores relative to the base.
+template <int R>
+HWY_INLINE bool RescaleRow(const FastBlock& b, const FastStrip& s, int r, Index keys) {
+  float* x = s.weights + r * kBlockKeys;
+  F most = LoadF(x);
+  for (Index key = kLanes; key < keys; key += kLanes) most = MaxF(most, LoadF(x + key));
+  const float largest = LargestF(most);
+  const bool hidden = largest == -HUGE_VALF, empty = SumF(LoadF(s.sums + r * kLanes)) == 0;
+  const double top = std::ceil(s.base[r] + static_cast<double>(largest));
+  // References move by whole numbers: what they scale is not rounded.
+  if (!hidden && (empty || top > s.reference[r])) {
+    if (!empty) ScaleRow<R>(b, s, r, s.reference[r] - top);
+    s.reference[r] = top;
+  }
+  const F shift = SetF(static_cast<float>(s.base[r] - s.reference[r]));
+  F sum = LoadF(s.sums + r * kLanes);
+  for (Index key = 0; key < keys; key += kLanes) {
+    const F p = Exp2F(AddF(LoadF(x + key), shift));
+    StoreF(x + key, p);
+    sum = AddF(sum, p);
+  }
+  StoreF(s.sums + r * kLanes, sum);
+  return hidden || std::fabs(largest) <= kLargestScore;
+}
+template <int R, bool kStart>
+HWY_NOINLINE bool Rescale(const FastBlock& b, const FastStrip& s) noexcept {
+  const float zeros[R] = {};
+  FastStrip relative = s;
+  relative.shift = zeros;
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, relative, keys);
+  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, relative, keys), keys += kLanes;
+  bool usable = true;
+  for (int r = 0; r < R; ++r) usable = RescaleRow<R>(b, s, r, keys) && usable;
+  AddValues<R>(b, s);
+  return usable;
+}
+
+#undef POSENC_UNROLL
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+#endif

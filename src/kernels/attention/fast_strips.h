@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of the fast attention engine: a few query rows against a block of keys, in float.
+//
+//   x_rj = start_rj + q_r.k_j        in the registers of the product
+//   p_rj = 2^x_rj                    in the same registers; stored once
+//   out_r += sum_j p_rj v_j,  sums_r += sum_j p_rj
+//
+// q comes multiplied by scale * log2(e). The start value holds every position term and minus the reference
+// of the row, so neither a bias nor a subtraction costs a pass. Nobody looks for a maximum unless an exponent
+// exceeds kLargestExponent: then the strip is done again by `rescale`, which moves the references of its rows.
+// docs/attention_engine.md, "The fast engine".
+#pragma once
+#include "kernels/attention/args.h"
+#include "posenc/core/isa.h"
+
+namespace posenc::inline v0::detail {
+
+// Weights of exponents and numbers of q, k and v up to these stay finite in float: sums of 2^27 keys, products of
+// 1024 channels.
+inline constexpr float kLargestExponent = 40, kLargestValue = 0x1p58f;
+// Beyond this a score has no digits behind the point.
+inline constexpr float kLargestScore = 0x1p22f;
+
+// What does not change while strips of a block of keys are computed. A panel is 2 * lanes numbers wide.
+struct FastBlock {
+  const float* k = nullptr;               // [panels of keys][channels][panel]
+  const float* v = nullptr;               // [panels of value channels][block_keys][panel]
+  Index channels = 0, value_vectors = 0;  // value channels in vectors, rounded up
+};
+
+// Rows of one strip: `rows` or `few_rows` of the kernels.
+struct FastStrip {
+  const float* q = nullptr;             // [rows][channels]
+  float* out = nullptr;                 // [panels of value channels][rows][panel]
+  float* sums = nullptr;                // [rows][lanes]: sums of p by lane
+  double* reference = nullptr;          // [rows], whole numbers: what the exponents are relative to
+  const float* const* start = nullptr;  // [rows]: start value of each key, -inf hides it; null: 0
+  const double* base = nullptr;         // [rows]: added to the start values
+  const float* shift = nullptr;         // [rows]: base - reference
+  float* weights = nullptr;             // [rows][block_keys]: p
+  Index keys = 0;                       // of the block, that are read
+};
+
+struct FastKernels {
+  Index lanes, rows, few_rows, block_keys;
+  // False: an exponent is too large, and nothing has changed but `weights`. By number of rows (0: rows, 1:
+  // few_rows) and by what starts (0: null, 1: given).
+  bool (*strip[2][2])(const FastBlock&, const FastStrip&) noexcept;
+  // The same, and the reference of each row becomes at least its largest score. False: a score is beyond
+  // kLargestScore, and the rows cannot be used.
+  bool (*rescale[2][2])(const FastBlock&, const FastStrip&) noexcept;
+
+  // These return false where a number is not finite or beyond kLargestValue.
+  // Adjacent channels of `count` keys, null: 0. To the panels that FastBlock reads, up to a whole panel.
+  bool (*pack_keys[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
+  // The same of values; channels up to a whole vector are 0.
+  bool (*pack_values[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
+  // to[c] = factor * from[c]
+  bool (*take_row[3])(float* to, const void* from, Index channels, float factor) noexcept;
+  // x[n] = 2^x[n], relative error below 3e-7; 0 below -126.5. n: whole vectors. The loop that limits a strip.
+  void (*exponentials)(float* x, Index n) noexcept;
+  // to[n] = max(from[n] - by, least)
+  void (*narrow)(float* to, const double* from, Index count, double by, double least) noexcept;
+  // A row of `out`, times factor, rounded once.
+  void (*put_row[3])(void* to, const float* out, Index rows, Index channels, float factor) noexcept;
+};
+// Of f32, f16 and bf16: the index into the arrays above.
+inline std::size_t fast_type(DType type) noexcept {
+  return type == DType::f32 ? 0 : type == DType::f16 ? 1 : 2;
+}
+const FastKernels& fast_kernels(Isa);
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast engine against the plain reference in double: calls and schemes at random, lengths around its blocks,
+// every instruction set; numbers that float does not hold go to the exact engine, row by row.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attention/engine_compare.h"
+#include "attention/fast/engine.h"
+#include "attention/random_call.h"
+#include "attention/scheme_run.h"
+#include "posenc/core/isa.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc {
+namespace {
+
+// Of scores below 50: docs/attention.md, "Engines".
+constexpr double kFloatError = 2e-5;
+double fast_tolerance(DType t) {
+  return kFloatError + (t == DType::bf16 ? 0x1p-8 : t == DType::f16 ? 0x1p-10 : 0);
+}
+
+CallResult of_attend(const AttentionArgs& a, const Executor& e = default_executor()) {
+  ResultArrays to(a, a.q.dtype);
+  attend(a, to.r, e);
+  return {widened(to.r.out), to.lse, {}, {}};
+}
+CallResult forward_of_reference(const AttentionArgs& a) {
+  ResultArrays to(a, DType::f64);
+  support::attention_forward(a, to.r);
+  return {widened(to.r.out), to.lse, {}, {}};
+}
+bool is_fast(const AttentionArgs& a) {
+  return explain_plan(a).engine == "fast";
+}
+std::string wrong_of_fast(const CallResult& got, const AttentionArgs& plain, DType type) {
+  return differences(got, forward_of_reference(plain), fast_tolerance(type), kFloatError);
+}
+
+TEST(FastEngine, RandomCallsAreThoseOfTheReference) {
+  int ran = 0;
+  for (std::uint64_t seed = 0; seed < 20000; ++seed) {
+    const RandomCall call(seed);
+    if (!is_fast(call.args)) continue;
+    ASSERT_EQ(wrong_of_fast(of_attend(call.args), call.plain, call.args.q.dtype), "")
+        << "seed " << seed;
+    ++ran;
+  }
+  EXPECT_GT(ran, 400);
+}
+
+TEST(FastEngine, SchemesAreThoseOfTheReference) {
+  std::set<std::string> ran;
+  for (std::uint64_t seed = 0; seed < 40 * scheme_count(); ++seed) {
+    const std::size_t which = seed % scheme_count();
+    try {
+      SchemeRun run(seed, which);
+      run.exact = false;
+      const CallResult got = run.of_plan(false);
+      if (run.dtype() == DType::f64) continue;
+      ASSERT_EQ(differences(got, run.of_reference(false), fast_tolerance(run.dtype()), kFloatError),
+                "")
+          << "seed " << seed << " " << scheme_name(which);
+      ran.insert(std::string(scheme_name(which)));
+    } catch (const std::invalid_argument&) {  // a call that the scheme has not
+    }
+  }
+  EXPECT_GT(ran.size(), scheme_count() / 2);
+}
+
+// q, k and v of normal numbers in float, and the same as doubles.
+struct FloatCall {
+  FloatCall(Index b, Index queries, Index keys, Index h, Index g, Index d, Index dv,
+            std::uint64_t seed)
+      : B(b), Tq(queries), Tk(keys), H(h), G(g), D(d), V(dv) {
+    test::Random r(seed);
+    const Index sizes[] = {B * Tq * H * D, B * Tk * G * D, B * Tk * G * V};
+    for (std::size_t n = 0; n < 3; ++n) {
+      for (const double x : r.normals(static_cast<std::size_t>(sizes[n]) + 1)) {
+        narrow[n].push_back(static_cast<float>(x));
+        wide[n].push_back(static_cast<double>(narrow[n].back()));
+      }
+    }
+    args.scale = 1 / std::sqrt(static_cast<double>(D));
+    query_at = arange(keys - queries, queries), key_at = arange(0, keys);
+    args.query_positions = query_at, args.key_positions = key_at;
+    args.mask.query_offset = Tk - Tq;
+    args.q = view(narrow[0], Tq, H, D), args.k = view(narrow[1], Tk, G, D),
+    args.v = view(narrow[2], Tk, G, V);
+  }
+  template <class T>
+  ConstHeads view(const std::vector<T>& x, Index tokens, Index count, Index dim) const {
+    return heads(tensor(x.data(), {B, tokens, count, dim}), HeadsLayout::bthd);
+  }
+  AttentionArgs plain() const {
+    AttentionArgs a = args;
+    a.q = view(wide[0], Tq, H, D), a.k = view(wide[1], Tk, G, D), a.v = view(wide[2], Tk, G, V);
+    return a;
+  }
+  std::string wrong() const {
+    EXPECT_TRUE(is_fast(args)) << explain_plan(args).others[0].why_not;
+    return posenc::wrong_of_fast(of_attend(args), plain(), DType::f32);
+  }
+  Index B, Tq, Tk, H, G, D, V;
+  std::vector<float> narrow[3];
+  std::vector<double> wide[3];
+  OwnedPositions query_at, key_at;
+  AttentionArgs args;
+};
+
+TEST(FastEngine, LengthsAndHeadSizesAroundItsBlocks) {
+  constexpr Index kLengths[] = {1,  2,  5,  6,   7,   8,   12,  13,  16,  17, 31,
+                                63, 64, 65, 127, 128, 129, 257, 384, 385, 400};
+  constexpr Index kDims[] = {1, 3, 8, 16, 20, 33, 64, 80};
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const bool causal : {false, true}) {
+        const Index keys = kLengths[(seed * 7 + 3) % std::size(kLengths)];
+        FloatCall call(1, queries, keys, 2, seed % 3 == 0 ? 1 : 2, kDims[seed % std::size(kDims)],
+                       kDims[seed * 5 % std::size(kDims)], seed);
+        ++seed;
+        call.args.mask.causal = causal;
+        if (causal && seed % 2 == 0)
+          call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+        ASSERT_EQ(call.wrong(), "")
+            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
+            << call.D << ", " << call.V << " causal " << causal;
+      }
+  }
+  reset_isa();
+}
+
+// By distance: from a line in float, and from one in double where biases lie far apart.
+TEST(FastEngine, BiasesByDistance) {
+  for (const double slope : {-0.1, -3.0, -200.0, 40.0}) {
+    FloatCall call(1, 300, 500, 2, 2, 16, 16, 5);
+    const std::vector<double> table{slope, -1.0, slope / 2, slope};
+    const Term linear[] = {LinearTerm{.table = tensor(table.data(), {1, 2, 1, 2})}};
+    call.args.terms = linear;
+    EXPECT_EQ(call.wrong(), "") << slope;
+    call.args.mask.causal = true;
+    EXPECT_EQ(call.wrong(), "") << slope;
+    // A query far from all keys sees only large distances, and their differences count.
+    call.query_at = arange(Index{1} << 31, 300);
+    call.args.query_positions = call.query_at;
+    const std::vector<double> small{slope / 1e7, -1.0, slope / 1e7, slope};
+    const Term far[] = {LinearTerm{.table = tensor(small.data(), {1, 2, 1, 2})}};
+    call.args.terms = far;
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    EXPECT_LE(difference(got.out, want.out), kFloatError) << slope;
+    EXPECT_LE(difference(got.log_sum_exp, want.log_sum_exp), 1e-6) << slope;
+  }
+}
+
+// Scores of +-1000, weights that all lie below the reference, and those that outgrow it.
+TEST(FastEngine, ScoresFarFromZero) {
+  for (const double scale : {100.0, -100.0}) {
+    FloatCall call(1, 70, 600, 1, 1, 16, 16, 9);
+    call.args.scale = scale / 4;
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    EXPECT_LE(difference(got.out, want.out), 1e-3);  // rounding of scores of 1000
+  }
+  for (const double by : {-500.0, 500.0, 3e5, -3e5}) {
+    FloatCall call(1, 70, 600, 1, 1, 16, 16, 9);
+    const std::vector<double> number{by};
+    ProductTerm all;
+    all.table = tensor(number.data(), {1, 1, 1, 1});
+    const Term terms[] = {all};
+    call.args.terms = terms;
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    EXPECT_LE(difference(got.out, want.out), kFloatError) << by;
+    EXPECT_LE(difference(got.log_sum_exp, want.log_sum_exp), 1e-6) << by;
+  }
+}
+
+// Numbers that float cannot work with: rows that meet them are those of the exact engine, bit by bit, and the others
+// do not notice.
+TEST(FastEngine, LeavesRowsToTheExactEngine) {
+  const float kBad[] = {HUGE_VALF, -HUGE_VALF, std::nanf(""), 1e30f};
+  for (const float bad : kBad)
+    for (const std::size_t array : {0u, 1u, 2u}) {
+      FloatCall call(1, 200, 200, 1, 1, 8, 8, 3), whole(1, 200, 200, 1, 1, 8, 8, 3);
+      call.args.mask.causal = whole.args.mask.causal = true;
+      call.narrow[array][150 * 8 + 2] = bad;
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      const CallResult got = of_attend(call.args), want = of_attend(exact),
+                       clean = of_attend(whole.args);
+      const auto row = [](const CallResult& r, std::size_t i) {
+        return std::vector<double>(r.out.begin() + static_cast<std::ptrdiff_t>(8 * i),
+                                   r.out.begin() + static_cast<std::ptrdiff_t>(8 * i + 8));
+      };
+      EXPECT_EQ(difference(row(got, 150), row(want, 150)), 0) << bad << " array " << array;
+      EXPECT_LE(difference(got.out, want.out), kFloatError);
+      for (std::size_t i = 0; i < 120; ++i) ASSERT_EQ(row(got, i), row(clean, i)) << i;
+    }
+}
+
+// What no query may see may hold anything.
+TEST(FastEngine, HiddenKeysMayHoldAnything) {
+  FloatCall call(2, 40, 300, 2, 1, 8, 8, 3);
+  std::vector<std::int64_t> length{200, 130};
+  std::vector<std::uint8_t> visible(2 * 300, 1);
+  for (std::size_t j = 50; j < 60; ++j) visible[j] = 0, visible[300 + j + 20] = 0;
+  call.args.mask.query_offset = 0;
+  call.args.mask.key_length = tensor(std::as_const(length).data(), {2});
+  call.args.mask.key_visible = tensor(std::as_const(visible).data(), {2, 300});
+  const CallResult clean = of_attend(call.args);
+  for (std::size_t b = 0; b < 2; ++b)
+    for (std::size_t j = 0; j < 300; ++j)
+      if (j >= static_cast<std::size_t>(length[b]) || visible[b * 300 + j] == 0)
+        for (std::size_t d = 0; d < 8; ++d)
+          call.narrow[1][(b * 300 + j) * 8 + d] = call.narrow[2][(b * 300 + j) * 8 + d] =
+              std::nanf("");
+  const CallResult got = of_attend(call.args);
+  EXPECT_EQ(got.out, clean.out);
+  EXPECT_EQ(got.log_sum_exp, clean.log_sum_exp);
+}
+
+// The bound that docs/attention.md states: 2^-22 (8 + A), A the largest sum of |scale q_c k_c| + |terms| of a query.
+TEST(FastEngine, ErrorsAreWithinTheStatedBound) {
+  for (const double scale : {0.01, 0.3, 1.0, 3.0, 10.0})
+    for (const Index dim : {4, 64, 256}) {
+      FloatCall call(1, 40, 300, 1, 1, dim, 8, 11);
+      call.args.scale = scale / std::sqrt(static_cast<double>(dim));
+      const std::vector<double> slopes{-0.3, 0.2};
+      const Term linear[] = {LinearTerm{.table = tensor(slopes.data(), {1, 1, 1, 2})}};
+      call.args.terms = linear;
+      const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+      double largest_value = 0;
+      for (const double v : call.wide[2]) largest_value = std::max(largest_value, std::fabs(v));
+      for (Index i = 0; i < 40; ++i) {
+        double a = 0;
+        for (Index j = 0; j < 300; ++j) {
+          double sum = 0.3 * std::fabs(static_cast<double>(260 + i - j));
+          for (Index c = 0; c < dim; ++c)
+            sum +=
+                std::fabs(*call.args.scale * call.wide[0][static_cast<std::size_t>(i * dim + c)] *
+                          call.wide[1][static_cast<std::size_t>(j * dim + c)]);
+          a = std::max(a, sum);
+        }
+        const double bound = 0x1p-22 * (8 + a);
+        for (std::size_t c = 0; c < 8; ++c) {
+          const std::size_t at = static_cast<std::size_t>(i) * 8 + c;
+          EXPECT_LE(std::fabs(got.out[at] - want.out[at]), bound * largest_value)
+              << scale << " " << dim;
+        }
+        const auto row = static_cast<std::size_t>(i);
+        EXPECT_LE(std::fabs(got.log_sum_exp[row] - want.log_sum_exp[row]), bound)
+            << scale << " " << dim;
+      }
+    }
+}
+
+TEST(FastEngine, AnyNumberOfThreadsGivesTheSameBits) {
+  for (const Index queries : {1, 100, 1000}) {
+    FloatCall call(2, queries, 700, 4, 2, 32, 32, 4);
+    call.args.mask.causal = true;
+    call.args.mask.query_offset = 0;
+    const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
+    EXPECT_EQ(one.out, all.out);
+    EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+  }
+}
+
+}  // namespace
+}  // namespace posenc
