@@ -16,6 +16,16 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 
+// Whether numbers are within kLargestValue, without a branch for each: a maximum may lose a NaN, a sum of their products
+// with 0 does not.
+struct Bounds {
+  F largest, zero;  // begin as 0
+  HWY_INLINE void Add(F x) {
+    largest = MaxF(largest, AbsF(x));
+    zero = MulAddF(x, SetF(0), zero);
+  }
+  HWY_INLINE bool Hold() const { return AllBelowF(largest, kLargestValue) && AllBelowF(zero, 0); }
+};
 // False for NaN too.
 HWY_INLINE bool IsBounded(float x) {
   return std::fabs(x) <= kLargestValue;
@@ -36,13 +46,14 @@ HWY_INLINE F ReadF(const T* p) {
 template <class T>
 bool TakeRow(float* HWY_RESTRICT to, const void* from, Index channels, float factor) noexcept {
   const T* x = static_cast<const T*>(from);
-  bool bounded = true;
+  Bounds bounds{SetF(0), SetF(0)};
   Index c = 0;
   for (; c + kLanes <= channels; c += kLanes) {
     const F y = MulF(SetF(factor), ReadF(x + c));
-    bounded = bounded && AllBelowF(y, kLargestValue);
+    bounds.Add(y);
     StoreF(to + c, y);
   }
+  bool bounded = bounds.Hold();
   for (; c < channels; ++c) {
     to[c] = factor * Widen(x[c]);
     bounded = bounded && IsBounded(to[c]);
@@ -123,6 +134,7 @@ template <class T>
 bool PackValues(float* HWY_RESTRICT to, const void* const* from, Index count,
                 Index channels) noexcept {
   bool bounded = true;
+  Bounds bounds{SetF(0), SetF(0)};
   const Index whole = channels / kLanes * kLanes;
   for (Index j = 0; j < count; ++j) {
     const T* x = static_cast<const T*>(from[j]);
@@ -130,7 +142,7 @@ bool PackValues(float* HWY_RESTRICT to, const void* const* from, Index count,
     const auto place = [&](Index c) { return p + c / kPanel * (kBlockKeys * kPanel) + c % kPanel; };
     for (Index c = 0; c < whole; c += kLanes) {
       const F y = x == nullptr ? SetF(0) : ReadF(x + c);
-      bounded = bounded && AllBelowF(y, kLargestValue);
+      bounds.Add(y);
       StoreF(place(c), y);
     }
     if (whole == channels) continue;
@@ -140,7 +152,7 @@ bool PackValues(float* HWY_RESTRICT to, const void* const* from, Index count,
       bounded = bounded && IsBounded(Widen(x[c]));
     }
   }
-  return bounded;
+  return bounds.Hold() && bounded;
 }
 
 template <class T>

@@ -18,6 +18,8 @@ namespace posenc::inline v0::detail {
 // Weights of exponents and numbers of q, k and v up to these stay finite in float: sums of 2^27 keys, products of
 // 1024 channels.
 inline constexpr float kLargestExponent = 40, kLargestValue = 0x1p58f;
+// Weights of smaller exponents are 0.
+inline constexpr float kSmallestExponent = -87;
 // Beyond this a score has no digits behind the point.
 inline constexpr float kLargestScore = 0x1p22f;
 
@@ -57,7 +59,7 @@ struct FastKernels {
   bool (*pack_values[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
   // to[c] = factor * from[c]
   bool (*take_row[3])(float* to, const void* from, Index channels, float factor) noexcept;
-  // x[n] = 2^x[n], relative error below 3e-7; 0 below -126.5. n: whole vectors. The loop that limits a strip.
+  // x[n] = 2^x[n], relative error below 3e-7; 0 below kSmallestExponent. n: whole vectors. The loop that limits a strip.
   void (*exponentials)(float* x, Index n) noexcept;
   // to[n] = max(from[n] - by, least)
   void (*narrow)(float* to, const double* from, Index count, double by, double least) noexcept;
