@@ -118,13 +118,6 @@ void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& 
   });
 }
 
-Positions slice_positions(Positions p, Index row, Run tokens) noexcept {
-  const Index at = (p.batch == 1 ? 0 : row) * p.batch_stride + tokens.begin * p.token_stride;
-  p.data = static_cast<const std::byte*>(p.data) + at * size_of(p.type);
-  p.batch = 1, p.count = tokens.end - tokens.begin;
-  return p;
-}
-
 struct Rotation {
   const CallView& c;
   const RotaryPlan& plan;

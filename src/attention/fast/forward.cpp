@@ -71,6 +71,12 @@ void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
   std::fill_n(w.reference.data() + g.first, g.rows, 0.0);
 }
 
+// Whether the copy of k holds the key: some query may see one of its tile.
+bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
+  if (c.seen.empty()) return true;
+  return c.seen[static_cast<std::size_t>(row * (whole_tiles(c.Tk) / kTile) + j / kTile)] != 0;
+}
+
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
 bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
   const Index group = c.group(block.head), count = keys.end - keys.begin;
@@ -83,7 +89,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   const auto bytes = static_cast<Index>(c.copy_bytes);
   const auto fill = [&](const auto& token) {
     for (Index j = keys.begin; j < keys.end; ++j) {
-      const bool hidden = j < seen.begin || j >= seen.end ||
+      const bool hidden = j < seen.begin || j >= seen.end || !is_prepared(c, block.row, j) ||
                           (!visible.empty() && read_index(visible, block.row, j) == 0);
       w.tokens[static_cast<std::size_t>(j - keys.begin)] =
           hidden ? nullptr : token(j, j - keys.begin);

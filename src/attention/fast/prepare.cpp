@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "attention/call/rotation_positions.h"
+#include "attention/call/visible_runs.h"
 #include "core/parallel.h"
 #include "kernels/attention/fast_strips.h"
 #include "posenc/rotary/plan.h"
@@ -17,30 +18,59 @@ namespace {
 struct Copy {
   float* x = nullptr;
   Index batch, tokens, heads, dim;
+  std::span<const std::uint8_t> seen{};  // [B, tiles]; empty: all tokens
 
-  Heads view() const noexcept {
+  Heads some(Index b, Run t) const noexcept {
+    float* first = x + (b * tokens + t.begin) * heads * dim;
+    return {first, 1, t.end - t.begin, heads, dim, tokens * heads * dim, heads * dim,
+            dim,   1, DType::f32};
+  }
+  ConstHeads view() const noexcept {
     return {x, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim, 1, DType::f32};
   }
-  Index vectors() const noexcept { return batch * tokens * heads; }
+  // fn(b, tokens) for tokens that are wanted.
+  template <class F>
+  void each_run(const F& fn) const {
+    const Index tiles = whole_tiles(tokens) / kTile;
+    for (Index b = 0; b < batch; ++b)
+      for (Index t = 0; t < tiles; ++t) {
+        const auto wanted = [&](Index n) {
+          return seen.empty() || seen[static_cast<std::size_t>(b * tiles + n)] != 0;
+        };
+        if (!wanted(t)) continue;
+        const Index first = t;
+        while (t + 1 < tiles && wanted(t + 1)) ++t;
+        fn(b, Run{first * kTile, std::min(tokens, (t + 1) * kTile)});
+      }
+  }
+  // fn(vector, head, from, to) for each vector of them, by all threads.
+  template <class F>
+  void each_vector(const Executor& executor, const F& fn) const {
+    each_run([&](Index b, Run run) {
+      const Index first = (b * tokens + run.begin) * heads, count = (run.end - run.begin) * heads;
+      parallel_for(executor, count, count * dim / kValuesPerTask,
+                   [&](Index begin, Index end) noexcept {
+                     for (Index n = first + begin; n < first + end; ++n) fn(n);
+                   });
+    });
+  }
 };
 
-Copy copy_of(const ConstHeads& from, CallArena& arena, const Executor& executor) {
-  Copy to{nullptr, from.batch, from.tokens, from.heads, from.dim};
-  const std::span<float> memory = arena.array<float>(to.vectors() * to.dim);
+Copy copy_of(const ConstHeads& from, std::span<const std::uint8_t> seen, CallArena& arena,
+             const Executor& executor) {
+  Copy to{nullptr, from.batch, from.tokens, from.heads, from.dim, seen};
+  const std::span<float> memory =
+      arena.array<float>(from.batch * from.tokens * from.heads * from.dim);
   if (arena.counts()) return to;
   to.x = memory.data();
   const auto take = fast_kernels(active_isa()).take_row[fast_type(from.dtype)];
-  parallel_for(executor, to.vectors(), to.vectors() * to.dim / kValuesPerTask,
-               [&](Index begin, Index end) noexcept {
-                 for (Index n = begin; n < end; ++n) {
-                   const Index token = n / to.heads, at = token / to.tokens * from.batch_stride +
-                                                          token % to.tokens * from.token_stride +
-                                                          n % to.heads * from.head_stride;
-                   const auto* x =
-                       static_cast<const std::byte*>(from.data) + at * size_of(from.dtype);
-                   take(to.x + n * to.dim, x, to.dim, 1.0f);
-                 }
-               });
+  to.each_vector(executor, [&](Index n) {
+    const Index token = n / to.heads;
+    const Index at = token / to.tokens * from.batch_stride + token % to.tokens * from.token_stride +
+                     n % to.heads * from.head_stride;
+    take(to.x + n * to.dim, static_cast<const std::byte*>(from.data) + at * size_of(from.dtype),
+         to.dim, 1.0f);
+  });
   return to;
 }
 
@@ -65,24 +95,21 @@ void run_vector(const Stage& s, const ConstTensorView& array, Index group, Index
 void run_stage(const Stage& s, const ConstTensorView& array, const Copy& t,
                const Executor& executor) {
   if (s.kind == StageKind::add && array.empty()) return;
-  parallel_for(
-      executor, t.vectors(), t.vectors() * t.dim / kValuesPerTask,
-      [&](Index begin, Index end) noexcept {
-        for (Index n = begin; n < end; ++n) {
-          const Index group = array.empty() ? 0 : Grouping{t.heads, array.shape[0]}.of(n % t.heads);
-          run_vector(s, array, group, t.dim, t.x + n * t.dim);
-        }
-      });
+  t.each_vector(executor, [&](Index n) {
+    const Index group = array.empty() ? 0 : Grouping{t.heads, array.shape[0]}.of(n % t.heads);
+    run_vector(s, array, group, t.dim, t.x + n * t.dim);
+  });
 }
 
-void rotate(const ReadyCall& c, const RotaryPlan& plan, const Copy& q, const Copy& k,
+void rotate(const RotaryPlan& plan, const Positions& all, const Copy& t, bool as_key,
             const Executor& executor) {
-  if (q.vectors() > 0)
-    plan.apply({q.view(), {}}, rotation_positions(plan.spec(), c.args.query_positions),
+  if (t.batch * t.tokens * t.heads == 0) return;
+  const Positions p = rotation_positions(plan.spec(), all);
+  t.each_run([&](Index b, Run run) {
+    const Heads some = t.some(b, run);
+    plan.apply(as_key ? QK{{}, some} : QK{some, {}}, slice_positions(p, b, run),
                RotateMode::forward, executor);
-  if (k.vectors() > 0)
-    plan.apply({{}, k.view()}, rotation_positions(plan.spec(), c.args.key_positions),
-               RotateMode::forward, executor);
+  });
 }
 
 }  // namespace
@@ -101,7 +128,8 @@ PreparedQK prepare_qk(const ReadyCall& c, const LoweredCall& lowered, CallArena&
                       const Executor& executor) {
   const AttentionArgs& a = c.args;
   if (a.prepare.empty()) return {a.q, a.k};
-  const Copy q = copy_of(a.q, arena, executor), k = copy_of(a.k, arena, executor);
+  const std::span<const std::uint8_t> seen = tiles_seen(c, false, arena);
+  const Copy q = copy_of(a.q, {}, arena, executor), k = copy_of(a.k, seen, arena, executor);
   std::size_t number = 0;
   for (const Stage& s : a.prepare) {
     const std::size_t n = number++;
@@ -115,9 +143,10 @@ PreparedQK prepare_qk(const ReadyCall& c, const LoweredCall& lowered, CallArena&
     const RotaryPlan* plan = lowered.narrow_rotation(n);
     if (plan == nullptr)
       plan = &own.emplace(*s.rotary, DType::f32, PlanOptions{.outside = OutsideRange::allow});
-    rotate(c, *plan, q, k, executor);
+    rotate(*plan, a.query_positions, q, false, executor);
+    rotate(*plan, a.key_positions, k, true, executor);
   }
-  return {q.view(), k.view()};
+  return {q.view(), k.view(), seen};
 }
 
 }  // namespace posenc::v0::detail

@@ -26,7 +26,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, CallArena&
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2) {
   const PreparedQK prepared = prepare_qk(*this, lowered, arena, executor);
-  q = prepared.q, k = prepared.k;
+  q = prepared.q, k = prepared.k, seen = prepared.seen;
   const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
 }

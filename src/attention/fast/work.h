@@ -13,7 +13,8 @@ struct FastCall : ReadyCall {
   FastCall(const ReadyCall&, const LoweredCall&, CallArena&, const Executor&);
 
   const FastKernels& kernels;
-  ConstHeads q, k;  // as prepared
+  ConstHeads q, k;                     // as prepared
+  std::span<const std::uint8_t> seen;  // PreparedQK::seen
   Starts starts;
   std::span<const FastRowBlock> blocks;
   bool filtered;  // some mask is read for each key
