@@ -2,8 +2,8 @@
 // The phase: sine and cosine of position x frequency, the first of the two sources of position.
 //
 // THE DOUBLES OF A SPECTRUM ARE THE DEFINITION; every error bound is relative to them.
-// position x frequency / 2 pi is formed as a binary fraction of a turn by integer arithmetic, so
-// that there is no largest position and no table: frequency / 2 pi in 64 bits (f32 work) or 128
+// position x frequency / 2 pi is computed as a binary fraction of a turn in integer arithmetic, so there
+// is no largest position and no table: frequency / 2 pi in 64 bits (f32 work) or 128
 // (f64).
 #pragma once
 #include <optional>
@@ -28,36 +28,35 @@ struct Geometric {
   bool operator==(const Geometric&) const = default;
 };
 
-// How ggml would be told of the same frequencies (arguments of ggml_rope_ext): what precision
-// `ggml` computes with. A scaling that ggml cannot express drops it, and the precision is then
-// refused with the reason.
+// The same frequencies as arguments of ggml_rope_ext, from which precision `ggml` computes. A scaling that
+// ggml cannot express resets it, and the precision is then rejected with the reason.
 struct GgmlForm {
   double base = 10000;
   Index n_dims = 0;  // theta_scale = base^(-2/n_dims)
   double freq_scale = 1, ext_factor = 0, attn_factor = 1, beta_fast = 32, beta_slow = 1;
   Index original_context = 0;
   std::vector<double> factors;  // divisors of the frequency, one a pair; empty: none
-  std::vector<Index> restart;   // pairs at which the iterated angle starts anew (VISION)
+  std::vector<Index> restart;   // pairs at which the iterated angle starts again (VISION)
   bool operator==(const GgmlForm&) const = default;
 };
 
-// Why a spectrum has no GgmlForm: a literal of the scaling that dropped it, "" where there never
-// was one. It says nothing of the numbers: any two are equal.
+// Why a spectrum has no GgmlForm: a literal of the scaling that reset it, "" if there never was one. Any
+// two compare equal, because it does not describe the numbers.
 struct GgmlDropped {
   std::string_view why;
   bool operator==(const GgmlDropped&) const { return true; }
 };
 
 struct Spectrum {
-  std::vector<double> frequency;  // [heads, axes, pairs], rad per position; 0 = not turned
+  std::vector<double> frequency;  // [heads, axes, pairs], rad per position; 0 = does not rotate
   Index heads = 1;                // 1: shared by all heads
   Index axes = 1;                 // phase = sum over axes of position[a] * frequency[h, a, i]
   double gain = 1;                // on cos and sin, of q and of k. Only scalings write it
   double logit_factor = 1;        // on the softmax scale, the whole logit. Only scalings write it
-  std::optional<Geometric> geometric;  // dropped when no longer true
-  std::optional<GgmlForm> ggml;        // dropped when ggml cannot say it
+  std::optional<Geometric> geometric;  // reset when no longer true
+  std::optional<GgmlForm> ggml;        // reset when ggml cannot express it
   GgmlDropped ggml_dropped = {};
-  Index valid_from = 0, valid_to = kUnbounded;  // lengths for which a length rule gives just this
+  Index valid_from = 0, valid_to = kUnbounded;  // lengths for which these frequencies are valid
 
   POSENC_API void drop_ggml(std::string_view why);
   Index pairs() const noexcept {
@@ -66,7 +65,7 @@ struct Spectrum {
   bool operator==(const Spectrum&) const = default;
 };
 
-// base^(-2i/width) for i < pairs (default width / 2). [phase] refuses base <= 0 or not finite,
+// base^(-2i/width) for i < pairs (default width / 2). Throws [phase]: base <= 0 or not finite,
 // width odd or not positive.
 POSENC_API Spectrum geometric_spectrum(double base, Index width, Index pairs = -1);
 
@@ -91,7 +90,7 @@ POSENC_API std::vector<Turns> exact_turns(const Spectrum&);  // same order as fr
 // transformers' table or differs by one unit in the last place (from its own float32 frequencies,
 // over 90 % are equal); f64 output is the same before its last roundings, within 6e-8 to 1.5e-7 of
 // that table. hf_bfloat16_table: rounded to bfloat16 again. ggml: within 1.1e-6, see
-// docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what ggml cannot say.
+// docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what ggml cannot express.
 POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& cos,
                            const TensorView& sin, TableLayout = TableLayout::half,
                            Precision = Precision::exact, const Executor& = default_executor());

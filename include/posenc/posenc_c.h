@@ -37,7 +37,7 @@ typedef struct posenc_error {
   char message[512]; /* always terminated; cut when longer */
 } posenc_error;
 
-/* None of the choices below. Being the least int it makes every int a value that may be passed, so
+/* None of the choices below. Being the smallest int it makes every int a value that may be passed, so
    that a wrong one is refused. */
 enum { POSENC_NONE = -2147483647 - 1 };
 
@@ -59,7 +59,7 @@ typedef enum posenc_rotate_mode {
   POSENC_ROTATE_MODE_NONE = POSENC_NONE
 } posenc_rotate_mode;
 
-/* How columns of cosine and sine stand for n pairs. */
+/* Layout of the columns of cosine and sine for n pairs. */
 typedef enum posenc_row_layout {
   POSENC_HALF = 0,       /* n columns, one a pair */
   POSENC_DUPLICATED = 1, /* f0 .. fn-1, f0 .. fn-1 */
@@ -75,10 +75,10 @@ typedef enum posenc_verdict {
   POSENC_IMPOSSIBLE = 2
 } posenc_verdict;
 
-/* A call whose largest position + 1 is a length for which the plan's frequencies do not hold. */
+/* A call whose largest position + 1 is a length for which the plan's frequencies are not valid. */
 typedef enum posenc_outside {
   POSENC_OUTSIDE_REFUSE = 0,
-  POSENC_OUTSIDE_ALLOW = 1, /* the caller knows the length by other means */
+  POSENC_OUTSIDE_ALLOW = 1, /* the caller knows that the length is right */
   POSENC_OUTSIDE_NONE = POSENC_NONE
 } posenc_outside;
 
@@ -91,8 +91,8 @@ typedef enum posenc_severity {
 typedef struct posenc_plan posenc_plan;
 typedef struct posenc_table posenc_table;
 typedef struct posenc_snapshot posenc_snapshot;
-typedef struct posenc_pope posenc_pope;   /* PoPE: no rotation, the width doubles */
-typedef struct posenc_model posenc_model; /* what a model's files say */
+typedef struct posenc_pope posenc_pope;   /* PoPE: not a rotation, the width doubles */
+typedef struct posenc_model posenc_model; /* what a model's files state */
 
 typedef struct posenc_plan_options {
   size_t struct_size;
@@ -102,10 +102,10 @@ typedef struct posenc_plan_options {
 typedef struct posenc_plan_info {
   size_t struct_size;
   int64_t head_dim;        /* channels of a head */
-  int64_t axes;            /* position streams that a call must give */
+  int64_t axes;            /* position streams that a call must pass */
   int64_t blocks;          /* windows of a head that rotate; 0: none does */
   int64_t row_columns;     /* columns of posenc_rows */
-  int64_t valid_from;      /* context lengths for which the plan holds */
+  int64_t valid_from;      /* context lengths for which the plan is valid */
   int64_t valid_to;        /* INT64_MAX: no end */
   double attention_factor; /* gain of block 0 on cos and sin */
   double logit_factor;     /* on the softmax scale; the caller multiplies it in */
@@ -136,13 +136,13 @@ POSENC_API const char* posenc_version(void);
 /* Instruction sets that this build and machine can run, worst first, separated by blanks, into
    `text` of `size` bytes. `needed` (may be null) gets the bytes that it takes. */
 POSENC_API posenc_status posenc_isas(char* text, size_t size, size_t* needed, posenc_error* error);
-/* Forces one; null: the best again. Plans made before keep what they have. */
+/* Forces one; null: the best again. Existing plans do not change. */
 POSENC_API posenc_status posenc_force_isa(const char* name, posenc_error* error);
 
 /* Threads of the library's own pool, 1 to 1024, from the next call on; 0: the default again
    (POSENC_NUM_THREADS, or the cores that the process may use). */
 POSENC_API posenc_status posenc_set_threads(int64_t threads, posenc_error* error);
-/* The host's threads in place of the pool, for all calls from the next one on; null: the pool
+/* The host's threads instead of the pool, for all calls from the next one on; null: the pool
    again. What `context` points to must live as long as calls may run. */
 POSENC_API posenc_status posenc_set_executor(const posenc_executor* executor, posenc_error* error);
 
@@ -197,7 +197,7 @@ POSENC_API posenc_status posenc_apply_rows(const posenc_plan* plan, const char* 
                                            const PosencDLTensor* rows, posenc_rotate_mode,
                                            posenc_error* error);
 
-/* Anybody's cosines and sines, never assumed to be a rotation: [tokens, columns], [batch, tokens,
+/* Any cosines and sines, which need not be a rotation: [tokens, columns], [batch, tokens,
    columns] or [batch, tokens, heads, columns] of float32 or the plan's dtype. index (may be null):
    the row of each token, [t] or [b, t] of int32 or int64. */
 POSENC_API posenc_status posenc_apply_caller_rows(
@@ -206,7 +206,7 @@ POSENC_API posenc_status posenc_apply_caller_rows(
     const PosencDLTensor* sin, posenc_row_layout, const PosencDLTensor* index, posenc_rotate_mode,
     posenc_error* error);
 
-/* Gradients of what made the phase, added to what stands there; null: not wanted. float64:
+/* Gradients with respect to the phase, added to the contents; null: not computed. float64:
    frequency [heads or 1, axes, pairs] of block `block`, gain [1], position [axes, batch, tokens]. q
    and k before the turn, d_q and d_k the gradients of what came out. workspace: as many bytes as
    posenc_phase_gradients_workspace says. The same for any number of threads. */
@@ -229,7 +229,7 @@ POSENC_API posenc_status posenc_row_gradients(const posenc_plan* plan, const cha
                                               const PosencDLTensor* d_cos,
                                               const PosencDLTensor* d_sin, posenc_error* error);
 
-/* Cached keys, in place, from one plan's positions to another's. Refused unless the verdict is
+/* Cached keys, in place, from one plan's positions to another's. Rejected unless the verdict is
    exact. reason (may be null) gets the sentence that goes with the verdict. */
 POSENC_API posenc_status posenc_can_rerotate(const posenc_plan* from, const posenc_plan* to,
                                              posenc_verdict* verdict, posenc_error* reason,
@@ -248,7 +248,7 @@ POSENC_API posenc_status posenc_table_create(const posenc_plan* plan, int64_t co
                                              posenc_row_layout, int grows, posenc_table** table,
                                              posenc_error* error);
 POSENC_API posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error);
-/* Rows of another plan's spec, as many, published in one step. Refused: other heads, axes or
+/* Rows of another plan's spec, as many, published in one step. Rejected: other heads, axes or
    pairs. */
 POSENC_API posenc_status posenc_table_replace(posenc_table* table, const posenc_plan* plan,
                                               posenc_error* error);
@@ -261,7 +261,7 @@ POSENC_API posenc_status posenc_table_map(const char* path, const posenc_plan* p
                                           posenc_row_layout, int grows, posenc_table** table,
                                           posenc_error* error);
 POSENC_API int64_t posenc_table_size(const posenc_table* table); /* 0 for null */
-/* The rows as they stand now, for reading: [size, columns], a block's cosines and sines after the
+/* The current rows, for reading: [size, columns], a block's cosines and sines after the
    other's, of each [heads, pairs] as the layout has them. `rows` is filled in; it is valid until
    the snapshot is freed, whatever happens to the table, and must not be written. */
 POSENC_API posenc_status posenc_table_snapshot(const posenc_table* table,
@@ -276,7 +276,7 @@ POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char*
                                             posenc_error* error);
 POSENC_API void posenc_table_free(posenc_table* table); /* null is allowed */
 
-/* scheme: "pope head_dim=128 base=10000", scalings behind it. in [.., d] and out [.., 2 d] in one
+/* scheme: "pope head_dim=128 base=10000" and scalings. in [.., d] and out [.., 2 d] in one
    layout, apart from each other; bias (null for queries): [heads, d] of float32 or float64. */
 POSENC_API posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posenc_dtype,
                                                  const posenc_plan_options* options,
@@ -286,7 +286,7 @@ POSENC_API posenc_status posenc_pope_apply(const posenc_pope* pope, const char* 
                                            const PosencDLTensor* in, const PosencDLTensor* out,
                                            const PosencDLTensor* positions,
                                            const PosencDLTensor* bias, posenc_error* error);
-/* d_in is written; d_bias (may be null) is float64 and added to. */
+/* d_in is overwritten; d_bias (may be null) is float64 and accumulated. */
 POSENC_API posenc_status posenc_pope_gradient(const posenc_pope* pope, const char* layout,
                                               const PosencDLTensor* in, const PosencDLTensor* d_out,
                                               const PosencDLTensor* positions,
@@ -302,9 +302,9 @@ typedef struct posenc_attention_sizes {
   int64_t heads, head_dim;
   int64_t key_heads; /* 0: as heads */
   int64_t value_dim; /* 0: as head_dim */
-  int has_scale;     /* 1: scale counts, 0 too; 0: what the schemes ask for, else head_dim^-1/2 */
+  int has_scale;     /* 1: use scale, also 0; 0: what the schemes require, else head_dim^-1/2 */
   double scale;      /* on q.k */
-  int64_t context;   /* length that rules of length go by; 0: not known */
+  int64_t context;   /* length for length rules; 0: not known */
 } posenc_attention_sizes;
 
 /* An array that the schemes learn or read of each call. Texts live as long as the plan. In a shape
@@ -322,15 +322,15 @@ typedef struct posenc_named_tensor {
   const PosencDLTensor* tensor;
 } posenc_named_tensor;
 
-/* Null: not given. Shapes are those of attention/attention.h. */
+/* Null: absent. Shapes are those of attention/attention.h. */
 typedef struct posenc_attention_call {
   size_t struct_size;
   const char* layout; /* of q, k, v, out and their gradients: thd, bthd, bhtd or tbhd */
   const PosencDLTensor *q, *k, *v;
   const PosencDLTensor *query_positions, *key_positions; /* null: order */
   int causal;
-  int64_t query_offset; /* place of the first query among the keys */
-  int has_window;       /* 1: window_left and window_right count */
+  int64_t query_offset; /* order of the first query among the keys */
+  int has_window;       /* 1: use window_left and window_right */
   int64_t window_left, window_right;
   int64_t chunk, sink_tokens;
   double softcap;
@@ -338,11 +338,11 @@ typedef struct posenc_attention_call {
   const PosencDLTensor *query_document, *key_document, *query_cu_seqlens, *key_cu_seqlens;
   const PosencDLTensor *block_table, *sink, *query_factor;
   int softcap_after_terms; /* 1: q.k and the schemes' terms are capped together, bias is not */
-  const PosencDLTensor *query_order, *key_order; /* [1 or b, t]: of tokens not stored in order */
-  const PosencDLTensor* chunk_origin;  /* [1 or b, groups of heads]: where chunks count from */
+  const PosencDLTensor *query_order, *key_order; /* [1 or b, t]: orders that differ from storage */
+  const PosencDLTensor* chunk_origin;  /* [1 or b, groups of heads]: order at which chunks start */
   const PosencDLTensor* query_offsets; /* [1 or b], or one a sequence: added to query_offset */
   const PosencDLTensor *head_scale, *head_side, *mix_before, *mix_after;
-  int exact; /* 1: the engine in double, although a faster one takes the call */
+  int exact; /* 1: the engine in double, even if a faster one supports the call */
 } posenc_attention_call;
 /* With block_table, [rows, pages a row], k and v are [pages, page size, heads, channels]. */
 
@@ -362,14 +362,14 @@ POSENC_API posenc_status posenc_attention_lower(posenc_attention* attention,
                                                 const PosencDLTensor* query_positions,
                                                 const PosencDLTensor* key_positions,
                                                 posenc_error* error);
-/* Writes out (in the dtype of q) and log_sum_exp (null: not wanted; [batch, heads, queries]). */
+/* Writes out (in the dtype of q) and log_sum_exp (null: not computed; [batch, heads, queries]). */
 POSENC_API posenc_status posenc_attention_forward(const posenc_attention* attention,
                                                   const posenc_attention_call* call,
                                                   const posenc_named_tensor* inputs, size_t count,
                                                   const PosencDLTensor* out,
                                                   const PosencDLTensor* log_sum_exp,
                                                   posenc_error* error);
-/* Adds the gradients of sum(out * d_out) to d_q, d_k, d_v (null: not wanted) and to the arrays
+/* Adds the gradients of sum(out * d_out) to d_q, d_k, d_v (null: not computed) and to the arrays
    named in `gradients`, all float64 or float32. */
 POSENC_API posenc_status posenc_attention_backward(
     const posenc_attention* attention, const posenc_attention_call* call,
@@ -378,7 +378,7 @@ POSENC_API posenc_status posenc_attention_backward(
     const PosencDLTensor* d_v, const posenc_named_tensor* gradients, size_t gradient_count,
     posenc_error* error);
 
-/* Joins `count` results over disjoint keys (log_sum_exp null: not wanted); not of calls with gates,
+/* Joins `count` results over disjoint keys (log_sum_exp null: not computed); not for calls with gates,
    kernels over keys or mixed heads. stick_breaking: parts from the last keys on, else softmax. */
 POSENC_API posenc_status posenc_attention_merge(
     const char* layout, const PosencDLTensor* const* outs,

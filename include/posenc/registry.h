@@ -119,7 +119,7 @@ using RotarySchemes = TypeList<
     Xpos
 >;
 
-// Turned by a phase, but no rotation of pairs: frequencies that scalings act on, a plan of its own.
+// Phases without a rotation of pairs: scalings change its frequencies, and it has its own plan.
 using PolarSchemes = TypeList<
     Pope
 >;
@@ -140,7 +140,7 @@ using AbsoluteSchemes = TypeList<
     ParagraphOffset
 >;
 
-// At the input too, but no row that is composed with x: functions of their own.
+// At the input, but not a row that is composed with x: these have their own functions.
 using InputModules = TypeList<
     ComplexOrder,
     Convolutional,
@@ -228,9 +228,9 @@ struct Encoding {
 };
 
 // The SCHEME grammar: "rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096".
-// ` + ` has a blank on both sides, so 1e+5 stays a number; lists are [1.1,1.2]; @name takes a
-// list from `arrays`; text with blanks is in double quotes; an optional field may be none.
-// parse_encoding(to_text(e)) == e; to_text leaves out what is not required and has its default.
+// ` + ` has a space on both sides, so 1e+5 stays a number; lists are [1.1,1.2]; @name reads a list from
+// `arrays`; text with spaces is in double quotes; an optional field may be none.
+// parse_encoding(to_text(e)) == e; to_text omits optional fields with their default.
 // Throws std::invalid_argument("[scheme] ...") naming word, rule and value.
 struct ArrayLookup;  // core/array_lookup.h
 POSENC_API Encoding parse_encoding(std::string_view);
@@ -249,8 +249,8 @@ POSENC_API RotarySpec resolve(const Encoding&, Context = {});
 // [NAME] when the scheme has none.
 POSENC_API Spectrum resolve_spectrum(const Encoding&, Context = {});
 // Every phase of what a scheme at the input was lowered to, after the scalings of its encoding
-// (position interpolation of a sinusoid and the like). Throws [encoding]: scalings where nothing
-// has frequencies, or that ask for a gain, which rows at the input have not.
+// (position interpolation of a sinusoid and the like). Throws [encoding]: scalings without
+// frequencies to change, or with a gain, which rows at the input do not have.
 POSENC_API void rescale(LoweredInput&, const Encoding&, Context = {});
 
 }  // namespace posenc::v0

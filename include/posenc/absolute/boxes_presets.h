@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes as the LayoutLM family has them. Coordinates are those of a page scaled to 1000.
+// Boxes of the LayoutLM family. Coordinates are those of a page scaled to 1000.
 #pragma once
 #include "posenc/absolute/boxes.h"
 
@@ -12,7 +12,7 @@ inline Boxes layoutlm(Index width = 768, Index max_2d_position_embeddings = 1024
   s.rows = max_2d_position_embeddings;
   return s;
 }
-// LayoutLMv2 and LayoutXLM: side by side; a box upside down is an error.
+// LayoutLMv2 and LayoutXLM: concatenated; a reversed box is an error.
 inline Boxes layoutlmv2(Index coordinate_size = 128, Index shape_size = 128,
                         Index max_2d_position_embeddings = 1024) {
   Boxes s = layoutlm(4 * coordinate_size + 2 * shape_size, max_2d_position_embeddings);

@@ -2,8 +2,8 @@
 // Complex-valued word order. Wang et al., ICLR 2020, arXiv:1912.12333, eq. 5 to 7:
 //   f(w, p)[c] = r[w, c] exp(i (omega p + theta)),   re = r cos, im = r sin
 // amplitude r, frequency omega and initial phase theta of word w and channel c, each possibly
-// shared. Not a row added to x but arithmetic of its own; the algebra is the paper's. The authors'
-// public code departs from it in places: docs/disagreements.md lists them.
+// shared. No row is added to x: embedding, linear maps and attention are complex, by the paper's algebra. The
+// authors' public code differs in places: see docs/absolute/complex_order.md.
 #pragma once
 #include <optional>
 #include <span>
@@ -33,7 +33,7 @@ struct ComplexOrder {
   WordSharing frequency = WordSharing::per_word_and_channel;
   WordSharing phase = WordSharing::none;  // none: no initial phase, as in the public code
   double amplitude_gain = 1;              // sqrt(width) in the authors' language model
-  std::optional<Index> padding_word{};    // its amplitude gets no gradient
+  std::optional<Index> padding_word{};    // its amplitude has no gradient
   double init = 1;                        // deviation of the amplitudes at the start
   TableInitial initializer = TableInitial::normal;
 
@@ -65,16 +65,16 @@ POSENC_API ComplexOrder paper(Index width, Index vocabulary);
 // The authors' code has no initial phase. Its Transformer for classification: reversed positions,
 // word 0 is padding.
 POSENC_API ComplexOrder transformer(Index width, Index vocabulary);
-// Its convolutional network: positions 1, 2, .., 0 for padding; amplitudes uniform in (-1, 1) where
-// no word vectors are given; frequencies by the number of the word (ComplexStart::convolutional).
+// Its convolutional network: positions 1, 2, .., 0 for padding; amplitudes uniform in (-1, 1)
+// without word vectors; frequencies by the number of the word (ComplexStart::convolutional).
 POSENC_API ComplexOrder convolutional(Index width, Index vocabulary);
 // Its language model: positions 1, 2, ...; sqrt(width) times the amplitudes.
 POSENC_API ComplexOrder language_model(Index width, Index vocabulary);
 }  // namespace complex_order_presets
 
-// How the authors start frequencies: their Transformer for all words alike (10000^(-2 floor(c / 2)
+// The authors' initial frequencies: their Transformer for all words alike (10000^(-2 floor(c / 2)
 // / D)), their convolutional network by the number of the word (w 10000^(-2c / D)). In the shape of
-// the parameter; sharing takes word 1 or channel 0. Throws [complex_order].
+// the parameter; with sharing those of word 1 or channel 0. Throws [complex_order].
 enum class ComplexStart : std::uint8_t { transformer, convolutional };
 template <>
 struct EnumNames<ComplexStart> {
@@ -92,13 +92,13 @@ struct ComplexParts {
 };
 
 // y of words ids ([t] or [b, t] of u8, i32, i64) at positions (one row, or one a batch). The angles
-// are exact at any position (phase.h). The authors' Transformer takes reversed positions, their
+// are exact at any position (phase.h). The authors' Transformer uses reversed positions, their
 // language model 1 .. length. Throws [complex_order]: shapes, dtypes, an id without a row.
 POSENC_API void complex_embedding(const ComplexOrder&, std::span<const ConstTensorView> parameters,
                                   const ConstTensorView& ids, const Positions&,
                                   const ComplexParts& y);
-// Its transpose: gradients of the parameters, f64 or f32, ACCUMULATED (empty: not wanted), in the
-// order of parameters(); d_position [b, t] f64 accumulated, or empty.
+// Its transpose: gradients of the parameters, f64 or f32, ACCUMULATED (empty: not computed), in
+// the order of parameters(); d_position [b, t] f64 accumulated, or empty.
 POSENC_API void complex_embedding_gradient(const ComplexOrder&,
                                            std::span<const ConstTensorView> parameters,
                                            const ConstTensorView& ids, const Positions&,
@@ -117,7 +117,7 @@ struct ComplexMapGradient {
 };
 POSENC_API void complex_linear(const ComplexMap&, const ConstComplexParts& x,
                                const ComplexParts& y);
-// d_x overwritten (empty: not wanted), may be x, not d_y; d_map f64, ACCUMULATED (empty: none).
+// d_x overwritten (empty: not computed), may be x, not d_y; d_map f64, ACCUMULATED (empty: none).
 POSENC_API void complex_linear_gradient(const ComplexMap&, const ConstComplexParts& x,
                                         const ConstComplexParts& d_y, const ComplexParts& d_x,
                                         const ComplexMapGradient& d_map);

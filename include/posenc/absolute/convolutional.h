@@ -2,9 +2,9 @@
 // Convolutional positions: wav2vec 2.0, arXiv:2006.11477, section 2; HuBERT, WavLM, data2vec:
 //   e_t = gelu(bias + sum over k of W_k x_(t + k - kernel / 2)),   y = x + e
 // a grouped convolution over time, zeros beyond the ends; the kernel's window has one token more on
-// the left when it is even (the peers pad both sides and drop the last output). W_k = g_k v_k /
-// |v_k| with weight normalisation, the norm over all channels for each place of the kernel. It says
-// the place of a token among its neighbours and at the ends; it has no positions as input.
+// the left when it is even (other programs pad both sides and drop the last output). W_k = g_k v_k /
+// |v_k| with weight normalisation, the norm over all channels for each tap of the kernel. A token
+// gets its position from its neighbours and the ends; there are no positions as input.
 // Implementation: src/absolute/convolutional.cpp.
 #pragma once
 #include <span>
@@ -21,7 +21,7 @@ struct Convolutional {
                              "sec. 2"};
   Index width = 0, kernel = 128, groups = 16;
   bool weight_norm = true;
-  bool add = true;  // y = x + e; false: e alone
+  bool add = true;  // y = x + e; false: y = e
 
   // weight_g [kernel] and weight_v [width, width / groups, kernel], or weight of that shape without
   // weight normalisation; bias [width].
@@ -47,14 +47,14 @@ namespace convolutional_presets {
 POSENC_API Convolutional wav2vec2(Index width, Index kernel = 128, Index groups = 16);
 }  // namespace convolutional_presets
 
-// y of x, [t, c] or [b, t, c], f64, f32, f16, bf16, in double, rounded once; no overlap. Tokens of
-// padding are the caller's to zero, as the peers do. Throws [convolutional]: shapes, dtypes, a
-// place of the kernel whose weights are all 0 under weight normalisation.
+// y of x, [t, c] or [b, t, c], f64, f32, f16, bf16, in double, rounded once; no overlap. The
+// caller must set padded tokens to zero, as other programs do. Throws [convolutional]: shapes, dtypes, a
+// tap of the kernel whose weights are all 0 under weight normalisation.
 POSENC_API void convolutional_positions(const Convolutional&,
                                         std::span<const ConstTensorView> parameters,
                                         const ConstTensorView& x, const TensorView& y);
-// d_x overwritten (empty: not wanted); gradients of the parameters f64 or f32, ACCUMULATED (empty
-// views: not wanted), in the order of parameters().
+// d_x overwritten (empty: not computed); gradients of the parameters f64 or f32, ACCUMULATED (empty
+// views: not computed), in the order of parameters().
 POSENC_API void convolutional_gradient(const Convolutional&,
                                        std::span<const ConstTensorView> parameters,
                                        const ConstTensorView& x, const ConstTensorView& d_y,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinates themselves as channels. Liu et al., CoordConv, arXiv:1807.03247, section 3:
 //   y = [x | gain c_0 | gain c_1 .. | gain r]
-// in [-1, 1] by linspace_grid. (CoordConv's own code divides each axis by the other's size, wrong
-// on grids that are not square; positions made here are not.) The radius r is the option with_r:
+// in [-1, 1] by linspace_grid. (CoordConv's own code divides each axis by the other's size,
+// which is wrong on grids that are not square.) The radius r is the option with_r:
 //   middle  sqrt(sum of c_a^2): section 3, sqrt((i - h/2)^2 + (j - w/2)^2), in the same units
 //   code    sqrt(sum of (c_a - 1/2)^2): the authors' code, whose centre is that of [0, 1] although
 //           its coordinates run over [-1, 1]; checkpoints have this one

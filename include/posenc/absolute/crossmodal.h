@@ -2,9 +2,9 @@
 // Text, image patches, audio frames on common axes:
 //   y = input_gain x + M[m] + gain sum over axes a of PE_a(scale[a] c_a)
 // m is the modality of a token, c its coordinates in common units (modality_positions: axis 0 is m,
-// the others are c). A modality without an axis gets a zero row there. Type embeddings as ViLT
-// (arXiv:2102.03334) and BEiT-3 have them, positions in physical units as CAPE's positions in
-// seconds; the combination is our own definition.
+// the others are c). A modality without an axis has a zero row there. Type embeddings as in ViLT
+// (arXiv:2102.03334) and BEiT-3, positions in physical units as CAPE's in seconds; the combination is
+// posenc's own definition.
 // Implementation: src/absolute/crossmodal.cpp.
 #pragma once
 #include <vector>
@@ -27,7 +27,7 @@ struct CrossModal {
   double gain = 1, input_gain = 1;
   double init = 0.02;
 
-  // The sinusoid of axis a; a width of 0 takes all channels.
+  // The sinusoid of axis a; a width of 0 means all channels.
   POSENC_API Sinusoidal axis(std::size_t a) const;
 
   POSENC_API std::vector<Parameter> parameters() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An offset a token from a table of distance rows, added to the position embedding before the first
-// layer. OUR OWN DEFINITION: surveys mention it without a formula. For token i of a document of n
+// layer. POSENC'S OWN DEFINITION: surveys mention it without a formula. For token i of a document of n
 //   offset_i = mean over visible j of E[clip(i - j, -window, window) + window],
 // E [2 window + 1, width] learned (N(0, 0.02)); visible are the tokens j <= i (causal) or all of
 // the document. O(tokens x width) by prefix sums over the rows of E, whatever the window.

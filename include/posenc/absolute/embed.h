@@ -20,7 +20,7 @@ struct EmbedPart {
   ConstTensorView rows;   // ... [t, width] or [b, t, width]
   double scale = 1;       // alpha
   Index offset = 0;       // added to the ids
-  std::optional<Index> frozen{};  // a row of the table that gets no gradient: padding
+  std::optional<Index> frozen{};  // a row of the table without a gradient: padding
 };
 
 struct EmbedNorm {
@@ -34,9 +34,9 @@ struct EmbedNorm {
 POSENC_API void embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>&,
                       const TensorView& y, const Executor& = default_executor());
 
-// Gradients of everything, ACCUMULATED, f64 or f32; empty: not wanted. `parts`: of each part's
-// table or rows, or empty for none. Sums over the tokens of a row are made in double and in one
-// order, whatever the threads: that of the tokens, or of tokens side by side in the batch.
+// Gradients, ACCUMULATED, f64 or f32; empty: not computed. `parts`: of each part's table or rows, or
+// empty for none. Sums over the tokens of a row are in double and in an order that does not depend on
+// the number of threads.
 struct EmbedGradients {
   std::span<const TensorView> parts;
   TensorView gamma, beta;

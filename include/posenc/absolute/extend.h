@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of positions at another size. Every way is linear in the table, so its gradient is the
+// A table of positions at another size. Every method is linear in the table, so its gradient is the
 // transpose of the same map.
 //   linear       1-D, between the two nearest rows
 //   stretch      1-D, new row o at old row o / factor, factor = new / old: position interpolation
@@ -53,16 +53,16 @@ constexpr bool is_one_axis(ExtendHow how) noexcept {
   return how == ExtendHow::linear || how == ExtendHow::hierarchical || how == ExtendHow::stretch ||
          how == ExtendHow::tile;
 }
-// Taps outside the table: read the nearest row; leave them out and divide by the rest's sum; or,
+// Taps outside the table: read the nearest row; omit them and divide by the sum of the others; or,
 // stretch only, continue the line through the last two rows (Long-CLIP).
 enum class ResizeBorder : std::uint8_t { repeat, renormalise, extrapolate };
 template <>
 struct EnumNames<ResizeBorder> {
   static constexpr std::array<std::string_view, 3> value{"repeat", "renormalise", "extrapolate"};
 };
-// What the rows of a table stand for, which decides the sizes that exist.
+// What the rows of a table represent, which determines the possible sizes.
 //   positions  one row for each position or patch: any size
-//   offsets    one row for each offset of two places (Swin, BEiT, SAM): an odd number on each axis
+//   offsets    one row for each offset of two patches (Swin, BEiT, SAM): an odd number on each axis
 //              and no rows in front
 //   buckets    one row for each bucket of distances (T5): the number of buckets is fixed, because
 //              the rows have no order that interpolation could use
@@ -71,7 +71,7 @@ template <>
 struct EnumNames<TableRows> {
   static constexpr std::array<std::string_view, 3> value{"positions", "offsets", "buckets"};
 };
-// By the name that programs give such a tensor: relative_position_bias_table, rel_pos_h,
+// By the usual name of such a tensor: relative_position_bias_table, rel_pos_h,
 // distance_embedding ... are offsets; relative_attention_bias, rel_attn_embed ... are buckets.
 POSENC_API TableRows table_rows_of(std::string_view tensor_name) noexcept;
 
@@ -97,7 +97,7 @@ struct TableShape {
 };
 
 // New row o is the sum over k of weight[o taps + k] times old row index[o taps + k]; taps outside
-// the table stand at its ends (repeat) or have weight 0. In double.
+// the table read its ends (repeat) or have weight 0. In double.
 struct AxisTaps {
   Index old_size = 0, new_size = 0, taps = 0;
   std::vector<Index> index;
@@ -105,7 +105,7 @@ struct AxisTaps {
 };
 // One axis. `scale`: of this axis. Throws [extend]: sizes below 1 or above 2^31, align_corners with
 // a factor or an offset, a factor that is not finite and positive, geometric with an even size,
-// hierarchical beyond n^2, options that the way does not have, extrapolate of one row or of a way
+// hierarchical beyond n^2, options that the method does not have, extrapolate of one row or of a method
 // other than stretch, sizes that do not exist for `rows`.
 POSENC_API AxisTaps axis_taps(Index old_size, Index new_size, const Extension&,
                               std::optional<double> scale = {});
@@ -122,7 +122,7 @@ POSENC_API void extend_gradient(const ConstTensorView& d_out, const TableShape& 
                                 const TensorView& d_table, const TableShape& from, const Extension&,
                                 const Executor& = default_executor());
 
-// Rows for images packed behind each other (Qwen3-VL: bilinear, align_corners, merge 2; Kimi K2.5:
+// Rows for images packed one after the other (Qwen3-VL: bilinear, align_corners, merge 2; Kimi K2.5:
 // bicubic, merge 1): the table resized to each image's grid, frames repeated, patches of a frame in
 // blocks of merge x merge, row by row. out [sum of frames x rows x columns, c]. `from` without
 // prefix and suffix. Throws [extend]: also a grid that merge does not divide.

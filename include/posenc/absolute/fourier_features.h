@@ -88,9 +88,9 @@ namespace fourier_presets {
 // Perceiver: coordinates in [-1, 1] (linspace_grid), bands evenly from 1 to half the resolution.
 POSENC_API FourierFeatures perceiver(Index num_bands, std::vector<double> max_resolution,
                                      bool concat_pos = true, bool sine_only = false);
-// NeRF as its paper has it (eq. 4): each coordinate on its own, sin and cos of 2^k pi c.
+// NeRF as in its paper (eq. 4): each coordinate on its own, sin and cos of 2^k pi c.
 POSENC_API FourierFeatures nerf(Index axes, Index bands);
-// NeRF as its code has it: the coordinates, then band by band, without pi.
+// NeRF as in its code: the coordinates, then band by band, without pi.
 POSENC_API FourierFeatures nerf_code(Index axes, Index bands);
 // SAM: coordinates in [-1, 1] (normalised); 2 pi c W.
 POSENC_API FourierFeatures sam(Index num_pos_feats, double scale = 1);

@@ -9,7 +9,7 @@
 
 namespace posenc::inline v0 {
 
-// How a table of positions starts, `init` its deviation or half its range where it has one.
+// The initial values of a table of positions; `init` is the deviation or half of the range.
 //   normal            N(0, init): BERT, RoBERTa, GPT-2 in transformers 0.02, OpenAI's GPT-2 0.01,
 //                     ConvS2S 0.1, fairseq and tensor2tensor width^-1/2
 //   truncated_normal  within two deviations: BERT's authors 0.02, timm's ViT 0.02
@@ -32,8 +32,8 @@ struct EnumNames<TableInitial> {
 };
 POSENC_API Initial initial_of(TableInitial kind, double init, Index rows, Index width);
 
-// Element i of the parameter from draw i. Parameters of one model take Draws of different
-// sequences or purposes.
+// Element i of the parameter from draw i. Use Draws of different sequences or purposes for the
+// parameters of one model.
 POSENC_API std::vector<double> initial_values(const Parameter&, const Draws&);
 
 }  // namespace posenc::v0

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an absolute scheme becomes: rows composed with the token embeddings.
+// What an absolute scheme lowers to: rows that are composed with the token embeddings.
 //
 //   y_i = compose(input_gain * x_i, gain * row(p_i))      on channels [first, first + width)
 //
 // The rows come from a phase (sine and cosine of position x frequency), from a table picked by the
-// position, from the position itself (affine), or from the caller, one a token; a few schemes send
-// them through dense layers first.
+// position, from the position itself (affine), or from the caller, one for each token. A few schemes
+// apply dense layers to them first.
 #pragma once
 #include <array>
 #include <concepts>
@@ -24,8 +24,8 @@
 namespace posenc::inline v0 {
 
 // out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x),
-// square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm. The last two make distances
-// and have no name: they are no scheme's to choose.
+// square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm. The last two compute distances;
+// no field selects them.
 enum class Activation : std::uint8_t { identity, gelu, silu, relu, square, root };
 template <>
 struct EnumNames<Activation> {
@@ -49,22 +49,22 @@ struct InputTerm {
   Index source_width = 0;          // of the row before the layers; 0: width
   std::int32_t axis = 0;           // of the positions: tables, and phases of one axis
   Index offset = 0;                // added to the position: OPT and BART 2, CTranslate2 1
-  std::int32_t minus = -1;         // tables: axis taken off (a box's height is y1 - y0); -1: none
-  Index divide = 1, wrap = 0;      // tables: of one number that counts a grid; wrap 0: none
+  std::int32_t minus = -1;  // tables: axis that is subtracted (a box's height is y1 - y0); -1: none
+  Index divide = 1, wrap = 0;  // tables: of one number that counts a grid; wrap 0: none
   Beyond beyond = Beyond::error;
   double extension = 0;                // alpha / (1 - alpha) of Beyond::extend
-  std::optional<Index> frozen_row;     // this row of the table gets no gradient
-  std::optional<Index> zero_position;  // this position's row is zero and gets no gradient (padding)
+  std::optional<Index> frozen_row;     // this row of the table has no gradient
+  std::optional<Index> zero_position;  // this position's row is zero and has no gradient (padding)
   Index first = 0, width = 0;          // channel window of x; concat appends `width` channels
   Compose compose = Compose::add;
   double gain = 1;
 };
-// A phase of n pairs fills `width` channels: with one channel less than its layout has the last
-// cosine is dropped (of sines alone the last sine), with more zeros are appended. A table takes
-// real positions that are whole numbers.
+// A phase of n pairs fills `width` channels: with one channel less than its layout the last
+// cosine is dropped (with sines only the last sine), with more channels zeros are appended. A table
+// accepts real positions if they are whole numbers.
 
-// Terms and what they point into: memory that stays where it is when the lists grow or are moved.
-// May not be copied.
+// Terms and the memory that they point to, which keeps its address when the lists grow or are moved. Not
+// copyable.
 struct LoweredInput {
   std::vector<std::shared_ptr<Spectrum>> spectra;
   std::vector<std::vector<double>> values;
@@ -84,11 +84,11 @@ struct LoweredInput {
                               Activation);
 };
 
-// Every table has a row of its own for each of the positions 0 .. n - 1 (one list, which all axes
-// take); at least 1. None: no table is looked up, or every position has a row.
+// The largest n such that every table has its own row for each of the positions 0 .. n - 1 on all axes;
+// at least 1. None: no table is looked up, or every position has a row.
 POSENC_API std::optional<Index> positions_with_rows(const LoweredInput&);
 
-// Gradients of one term, f64, ACCUMULATED; empty: not wanted.
+// Gradients of one term, f64, ACCUMULATED; empty: not computed.
 struct DenseGradient {
   TensorView weight, bias;  // of the shapes of the layer's
 };
@@ -128,13 +128,13 @@ concept AbsoluteScheme = Described<S> &&
 
 // y = compose(x, rows) for every token, term after term. x [t, C] or [b, t, C], y the same with the
 // channels that concat appends; f64, f32, f16 or bf16, in double arithmetic, rounded once. y may be
-// x unless something is appended. x empty: y gets the composition with zeros (add: the rows
-// themselves). Throws [apply_input]: shapes, dtypes, a position that the table has no row for,
-// positions whose batch does not fit.
+// x unless something is appended. x empty: y is the composition with zeros (add: the rows
+// themselves). Throws [apply_input]: shapes, dtypes, a position without a row in its table, positions
+// whose batch does not fit.
 POSENC_API void apply_input(const ConstTensorView& x, const Positions&, const LoweredInput&,
                             const TensorView& y);
 // The transpose: d_x (may be empty) = of the shape and dtype of x, overwritten; gradients of the
-// terms accumulated (one each, or none), apart from all else. d_y may be d_x unless something is
+// terms accumulated (one each, or none), without overlap. d_y may be d_x unless something is
 // appended. Gradients of a product need x.
 POSENC_API void input_gradient(const ConstTensorView& x, const Positions&, const LoweredInput&,
                                const ConstTensorView& d_y, const TensorView& d_x,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learnable Fourier features. Li et al., NeurIPS 2021, arXiv:2106.02795, eq. 2 and 4, algorithm 1:
 //   r = [cos(W c) | sin(W c)] / sqrt(features),   row = W2 gelu(W1 r + b1) + b2
-// c are the coordinates of one group of axes; groups share all parameters and stand side by side in
+// c are the coordinates of one group of axes; groups share all parameters and are concatenated in
 // the row, width / groups channels each.
 // Implementation: src/absolute/learnable_fourier.cpp.
 #pragma once

@@ -28,7 +28,7 @@ struct Learned {
   Index axis = 0, first = 0;
 
   POSENC_API std::vector<Parameter> parameters() const;
-  // The table at the start; the frozen row is zero, as programs with a padding row make it.
+  // The initial table; the frozen row is zero, as in programs with a padding row.
   POSENC_API std::vector<double> start(const Draws& draws) const;
 
   POSENC_API void lower(std::span<const ConstTensorView> p, LoweredInput& out) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A learned table an axis: axial positions of Reformer (Kitaev et al., arXiv:2001.04451; Ho et al.,
-// arXiv:1912.12180), DETR's learned twin, tensor2tensor's learned N-D signal.
+// A learned table for each axis: axial positions of Reformer (Kitaev et al., arXiv:2001.04451; Ho et al.,
+// arXiv:1912.12180), DETR's learned variant, tensor2tensor's learned N-D signal.
 //   summed        row(p) = sum over axes a of T_a[i_a],        T_a [shape_a, width]
 //   concatenated  row(p) = [T_o0[i_o0] | T_o1[i_o1] | ...],    T_a [shape_a, widths_a], o = order
 // i_a is position axis a, or with `flat` the a-th digit of one number that counts the grid row by

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table an axis as programs have them, by name; the positions stand beside each.
+// Tables for each axis, as in programs, by name; each comment names the positions.
 #pragma once
 #include <cmath>
 #include <utility>
@@ -28,8 +28,8 @@ inline LearnedAxes axial_positional_embedding(Index width, std::vector<Index> ax
   s.width = width;
   return s;
 }
-// DETR's learned twin: channels of x before those of y. grid({rows, columns}). Its tables start
-// uniform in [0, 1).
+// DETR's learned variant: channels of x before those of y. grid({rows, columns}). Its tables are
+// initialised uniformly in [0, 1).
 inline LearnedAxes detr(Index width = 256, Index rows = 50) {
   LearnedAxes s;
   s.width = width;

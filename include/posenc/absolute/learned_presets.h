@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned tables as programs have them: offsets, limits, padding, start. `positions` is what the
-// model can take; the rows that a file stores follow. Which position each token has is the other
-// half of a preset, said beside it in words of posenc/positions.h.
+// Learned tables as in programs: offsets, limits, padding, initial values. `positions` is the model's
+// number of positions, from which the number of stored rows follows. Each comment names the function of
+// posenc/positions.h that makes the positions.
 #pragma once
 #include <cmath>
 
@@ -14,7 +14,7 @@ inline Learned learned_rows(Index width, Index rows, Index offset = 0) {
   s.width = width, s.rows = rows, s.offset = offset;
   return s;
 }
-// arange(past, count), padding or not: positions do not know of it. 512 rows.
+// arange(past, count), with padding included. 512 rows.
 inline Learned bert_positions(Index width, Index positions = 512) {
   Learned s = learned_rows(width, positions);
   s.initializer = TableInitial::truncated_normal;  // the authors' code; transformers: normal
@@ -24,13 +24,13 @@ inline Learned bert_positions(Index width, Index positions = 512) {
 inline Learned gpt2_positions(Index width, Index positions = 1024) {
   return learned_rows(width, positions);
 }
-// OpenAI's own code starts with half the deviation.
+// OpenAI's own code initialises with half the deviation.
 inline Learned openai_gpt2_positions(Index width, Index positions = 1024) {
   Learned s = gpt2_positions(width, positions);
   s.init = 0.01;
   return s;
 }
-// RoBERTa, XLM-R, Longformer, CamemBERT: from_tokens(ids, padding_idx, past) gives the row itself;
+// RoBERTa, XLM-R, Longformer, CamemBERT: from_tokens(ids, padding_idx, past) is the row itself;
 // padding reads row padding_idx, which is not trained. 514 rows for 512 positions.
 inline Learned roberta_positions(Index width, Index positions = 512, Index padding_idx = 1) {
   Learned s = learned_rows(width, positions + padding_idx + 1);
@@ -38,7 +38,7 @@ inline Learned roberta_positions(Index width, Index positions = 512, Index paddi
   return s;
 }
 // fairseq: from_tokens(ids, padding_idx). Its decode step ignores padding on the left: the token
-// behind n tokens reads row padding_idx + n, arange(padding_idx + n, 1), whatever the row holds.
+// after n tokens reads row padding_idx + n, arange(padding_idx + n, 1).
 inline Learned fairseq_positions(Index width, Index positions, Index padding_idx = 1) {
   Learned s = roberta_positions(width, positions, padding_idx);
   s.init = 1 / std::sqrt(static_cast<double>(width));
@@ -60,7 +60,7 @@ inline Learned fairseq2_positions(Index width, Index positions) {
 inline Learned opt_positions(Index width, Index positions = 2048) {
   return learned_rows(width, positions + 2, 2);
 }
-// BART, mBART, PLBart: arange(past, count), padding or not; rows 0 and 1 are never read.
+// BART, mBART, PLBart: arange(past, count), with padding included; rows 0 and 1 are never read.
 inline Learned bart_positions(Index width, Index positions = 1024) {
   return learned_rows(width, positions + 2, 2);
 }
@@ -84,7 +84,7 @@ inline Learned opennmt_tf_positions(Index width, Index positions) {
   s.initializer = TableInitial::glorot_uniform;
   return s;
 }
-// Marian: clamped, the embedding unscaled (it is scaled beside the sinusoid only).
+// Marian: clamped, the embedding unscaled (it is scaled only with the sinusoid).
 inline Learned marian_positions(Index width, Index positions) {
   Learned s = learned_rows(width, positions);
   s.beyond = Beyond::clamp;

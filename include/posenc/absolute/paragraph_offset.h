@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Position and paragraph. OUR OWN DEFINITION: tutorials speak of "base, paragraph and local window"
+// Position and paragraph. POSENC'S OWN DEFINITION: tutorials mention "base, paragraph and local window"
 // without a formula or a source. Position axes: 0 the token, p; 1 its paragraph, s.
 //   table   row = PE(p) + S[s],          S [paragraphs, width], learned
 //   shift   row = PE(p + omega s),       omega in tokens a paragraph, fixed or learned

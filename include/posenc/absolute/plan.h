@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composition with the token embeddings, prepared: the terms that absolute schemes lower to,
 // checked and rounded to one dtype. Immutable, thread-safe, cheap to copy. No table of sines
-// exists: the rows of a phase are made from exact turns where they are added.
+// exists: the rows of a phase are computed from exact turns when they are added.
 //
 //   InputPlan plan(lowered, DType::f32);
 //   plan.apply(x, positions, x);                      // y = compose(input_gain x, rows), in place
@@ -27,30 +27,28 @@ struct InputPlanState;
 
 class POSENC_API InputPlan {
  public:
-  // Copies what the terms point to but the caller's rows, which must outlive the plan; tables are
-  // kept in `dtype` and in f64. Throws [input_plan]: integer dtype, a term without just one source
-  // of rows, a phase of several heads, gains that are not finite, tables that are no [rows, width]
-  // of f64, rules for rows out of range.
+  // Copies what the terms point to, except the caller's rows, which must outlive the plan. Tables are
+  // stored in `dtype` and in f64. Throws [input_plan]: integer dtype, a term without exactly one source
+  // of rows, a phase of several heads, gains that are not finite, tables that are not [rows, width] of
+  // f64, rules for rows out of range.
   InputPlan(const LoweredInput&, DType);
 
   // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
   // has the channels of x and those that concat appends. y may be x (same memory and strides)
-  // unless something is appended; any other overlap of the two, and a y in which two elements are
-  // the same memory, is refused. x empty: the rows alone. positions: one row for all batches or one
-  // a batch. Nothing is allocated, but where a term has dense layers: those calls take the double
-  // path of apply_input; results do not depend on the number of threads, nor on how a batch is
-  // split. Throws [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a
+  // unless something is appended; any other overlap of the two, and a y in which two elements share
+  // memory, is rejected. x empty: only the rows. positions: one row for all batches or one for each.
+  // Nothing is allocated, except by terms with dense layers, which use the double path of apply_input.
+  // Results do not depend on the number of threads or on how a batch is split. Throws [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a
   // position without a row in its table (before anything is written).
   void apply(const ConstTensorView& x, const Positions&, const TensorView& y,
              const Executor& = default_executor()) const;
 
   // The transpose. d_x (may be empty, may be d_y unless something is appended): overwritten.
-  // Gradients of the terms, one each or none: f64, accumulated, apart from all else of the call
-  // (two terms may have one). Where every term is added or appended d_x and the gradients of tables
-  // are made at the speed of memory; gains, positions, the caller's rows, extended tables and
-  // products take the double path of input_gradient, on the calling thread. The same for any number
-  // of threads. x is read where the gradient of a product needs it, and refused where it is missing
-  // there; else it may be empty.
+  // Gradients of the terms, one each or none: f64, accumulated, without overlap with other
+  // arrays of the call (two terms may share one). If every term is added or appended, d_x and the
+  // gradients of tables run at the speed of memory; gains, positions, the caller's rows, extended tables
+  // and products use the double path of input_gradient on the calling thread. The same bits for any
+  // number of threads. x is required for the gradient of a product and may be empty otherwise.
   void gradient(const ConstTensorView& x, const Positions&, const ConstTensorView& d_y,
                 const TensorView& d_x, std::span<const InputGradient>, Workspace,
                 const Executor& = default_executor()) const;

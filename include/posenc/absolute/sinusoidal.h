@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal positions. Vaswani et al., arXiv:1706.03762, section 3.5:
 //   PE(p) of pair m = (sin(p w_m), cos(p w_m)),  y = input_gain x + gain PE(p)
-//   paper    w_m = scale min_timescale base^(-2m / exponent_width), exponent_width = width unless
-//            given
+//   paper    w_m = scale min_timescale base^(-2m / exponent_width), exponent_width = width by
+//            default
 //   t2t      w_m = scale min_timescale (base / min_timescale)^(-m / max(n - 1, 1)), n pairs:
 //            tensor2tensor, fairseq, Marian, CTranslate2. min_timescale MULTIPLIES, as in
 //            tensor2tensor
@@ -22,7 +22,7 @@ template <>
 struct EnumNames<SineSpacing> {
   static constexpr std::array<std::string_view, 3> value{"paper", "t2t", "shifted"};
 };
-// What an odd width does: refuse; floor(width / 2) pairs and a zero at the end (tensor2tensor,
+// What an odd width does: it is rejected; floor(width / 2) pairs and a zero at the end (tensor2tensor,
 // fairseq); ceil(width / 2) pairs without the last cosine (tatp22, transformers' Marian); or as the
 // Marian program, n = floor(width / 2) sines, n cosines and the first cosine again, with the
 // exponents of t2t over width / 2 - 1, a fraction.

@@ -2,9 +2,9 @@
 // Sinusoids of several axes: images, videos, volumes. Every axis has a block of channels,
 //   y[block i] = x + gain PE_i(scale[i] p[stream[i]])      PE_i as sinusoidal.h, widths[i] channels
 // Parmar et al., arXiv:1802.05751, section 5.1 (tensor2tensor); DETR, arXiv:2005.12872, appendix
-// A.4; MAE, arXiv:2111.06377. Coordinates are normalised by whoever makes the positions
-// (positions/grid.h). What holds for all blocks is one field, which a list with an entry a block
-// replaces where the blocks differ.
+// A.4; MAE, arXiv:2111.06377. The functions that make positions normalise the coordinates
+// (positions/grid.h). A field that is equal for all blocks is one value; if blocks differ, a list with
+// an entry for each block replaces it.
 // Implementation: src/absolute/sinusoidal_nd.cpp.
 #pragma once
 #include <vector>
@@ -27,7 +27,7 @@ struct SinusoidalNd {
   std::vector<Index> widths{};  // channels of every block, in the order of the channels; 0: none
   std::vector<Index> stream{};  // axis of the positions that feeds each block; empty: 0, 1, ...
   std::vector<double> scale{};  // multiplies each block's coordinate; empty: 1
-  std::vector<Index> starts{};  // first channel of each block; empty: behind the block before it
+  std::vector<Index> starts{};  // first channel of each block; empty: after the block before it
   std::vector<SineLayout> layouts{};    // empty: `layout`
   std::vector<SineSpacing> spacings{};  // empty: `spacing`
   std::vector<double> bases{};          // empty: `base`

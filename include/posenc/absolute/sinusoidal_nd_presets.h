@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids of images and videos as programs make them, by name. Positions are (row, column) or
-// (frame, row, column), tokens row by row, unless said otherwise; what makes them is named.
+// (frame, row, column), tokens row by row, unless stated otherwise; each comment names the function that makes them.
 #pragma once
 #include <algorithm>
 
@@ -23,8 +23,8 @@ inline SinusoidalNd tatp22(Index width, Index axes) {
   }
   return s;
 }
-// tensor2tensor's add_timing_signal_nd: floor(width / (2 axes)) timescales an axis; channels left
-// over stay as they are. One timescale an axis divides by zero there. grid(shape).
+// tensor2tensor's add_timing_signal_nd: floor(width / (2 axes)) timescales an axis; other channels
+// are unchanged. One timescale an axis divides by zero there. grid(shape).
 inline SinusoidalNd tensor2tensor(Index width, Index axes, double min_timescale = 1,
                                   double max_timescale = 10000) {
   const Index n = axes < 1 ? 0 : width / (2 * axes);

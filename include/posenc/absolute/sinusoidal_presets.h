@@ -50,7 +50,7 @@ inline Sinusoidal fairseq(Index width, Index padding_idx = 1, bool scale_embeddi
   if (scale_embedding) s.input_gain = std::sqrt(static_cast<double>(width));
   return s;
 }
-// fairseq2: positions from 0, -1 is padding; legacy_pad_idx given: from legacy_pad_idx + 1.
+// fairseq2: positions from 0, -1 is padding; with legacy_pad_idx from legacy_pad_idx + 1.
 inline Sinusoidal fairseq2(Index width, std::optional<Index> legacy_pad_idx = {}) {
   Sinusoidal s = tensor2tensor(width);
   s.odd = OddWidth::refuse;
@@ -71,11 +71,11 @@ inline Sinusoidal hf_marian(Index width) {
   return {.width = width, .layout = SineLayout::halves, .odd = OddWidth::truncate};
 }
 // Transformer-XL's rows R of d_model channels, at distances query - key (relative/transformer_xl.h
-// is the score that takes them).
+// is the score that reads them).
 inline Sinusoidal transformer_xl(Index d_model) {
   return {.width = d_model, .layout = SineLayout::halves};
 }
-// XLNet's: the same rows, at distances of both signs; bi_data gives half of a batch key - query.
+// XLNet's: the same rows, at distances of both signs; with bi_data half of a batch has key - query.
 inline Sinusoidal xlnet(Index d_model) {
   return transformer_xl(d_model);
 }
@@ -107,7 +107,7 @@ inline Sinusoidal musicgen(Index width) {
   s.layout = SineLayout::halves_cos_first;
   return s;
 }
-// Whisper's encoder. Widths below 4 divide by zero there; odd ones are refused.
+// Whisper's encoder. Widths below 4 divide by zero there; odd ones are rejected.
 inline Sinusoidal whisper(Index width, double max_timescale = 10000) {
   if (width < 4) refuse("sinusoidal", "Whisper divides by zero below width 4", width);
   Sinusoidal s = tensor2tensor(width, 1, max_timescale);
@@ -136,7 +136,7 @@ inline Sinusoidal opennmt_py_concat(Index width) {
   s.offset = 0;
   return s;
 }
-// MLX: frequencies from max_freq down to min_freq, gain sqrt(2 / width) unless given; full_turns:
+// MLX: frequencies from max_freq down to min_freq, gain sqrt(2 / width) by default; full_turns:
 // frequencies in turns.
 inline Sinusoidal mlx(Index width, double min_freq = 1e-4, double max_freq = 1,
                       bool cos_first = false, bool full_turns = false) {

@@ -3,8 +3,8 @@
 // Memory: copies in double of q and of the keys and values that some query may see, none of keys and
 // values for a few queries (decoding), and for each thread arrays by key of 8 or 16 query rows, never
 // of all pairs. docs/attention.md, "Cost", has the table.
-// Outputs must not overlap what a call reads, each other or themselves; two gradients may be the very
-// same view, and then get the sum.
+// Outputs must not overlap inputs, each other or themselves. Two gradients may be the same view, which
+// then receives the sum.
 #pragma once
 #include <span>
 
@@ -13,60 +13,59 @@
 
 namespace posenc::inline v0 {
 
-// A result that is read.
+// A result as an input.
 struct ConstAttentionResult {
   ConstHeads out{};               // [B, Tq, H, Dv], any float type
-  ConstTensorView log_sum_exp{};  // [B, H, Tq], f64 or f32; empty: not given
+  ConstTensorView log_sum_exp{};  // [B, H, Tq], f64 or f32; empty: absent
 
   ConstAttentionResult() = default;
   ConstAttentionResult(const ConstHeads& o, const ConstTensorView& l) : out(o), log_sum_exp(l) {}
-  // What may be written may be read.
+  // A writable result converts to a read-only one.
   ConstAttentionResult(const AttentionResult& r) : out(r.out), log_sum_exp(r.log_sum_exp) {}
 };
 
 // Writes out and, unless empty, log_sum_exp. Throws [attention]: what check_attention and
-// check_attention_indices refuse. Rows of tables that lines and pairs pick are not checked again
-// (check_rows). With a workspace of workspace_bytes the call allocates nothing; a smaller one is
-// rejected, an empty one means that the call allocates its memory.
+// check_attention_indices reject. Row indices of lines and pairs are not checked again (check_rows).
+// With a workspace of workspace_bytes the call allocates nothing; a smaller one is rejected. Without
+// one, the call allocates its memory.
 POSENC_API void attend(const AttentionArgs&, const AttentionResult&,
                        const Executor& = default_executor(), Workspace = {});
 
 // Accumulates the gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp).
-// d_result.log_sum_exp may be empty. `result` is what attend gave; rows are computed anew. The same
-// bits for any number of threads. Throws [attention].
+// d_result.log_sum_exp may be empty. `result` is the result of attend; rows are computed again. The
+// same bits for any number of threads. Throws [attention].
 POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult& result,
                                 const ConstAttentionResult& d_result, const AttentionGradients&,
                                 const Executor& = default_executor(), Workspace = {});
 
 // Bytes of workspace that attend needs for a call with this executor, and attend_backward for the
-// gradients that are wanted. They grow with the shapes, the gradients and the executor's
-// concurrency, and depend on positions: a band covers the distances between them. A workspace may
-// begin at any address. It must lie apart from everything that the call reads and writes, and
-// serves one call at a time. A rotate stage that no plan prepared allocates its rotation all the
-// same. Throws [attention]: what attend and attend_backward refuse of a call.
+// gradients that it computes. They grow with the shapes, the gradients and the executor's concurrency,
+// and depend on positions, because a band covers the distances between them. A workspace may begin at
+// any address, must not overlap inputs and outputs of the call, and may be used by one call at a time.
+// A rotate stage that no plan prepared still allocates its rotation. Throws [attention]: what attend and
+// attend_backward reject in a call.
 POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const Executor& = default_executor());
 POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const AttentionGradients&,
                                        const Executor& = default_executor());
 
-// Results over disjoint keys -> the result over all of them. Not of calls with gates, with kernels
-// over keys or with mixed heads, where a score depends on other keys or a weight on other heads; a
-// sink is in one part only. Empty parts (-inf) count nothing and may hold anything in out; nothing
-// but empty parts: 0 and -inf. Of stick-breaking the parts go from the last keys to the first, and
-// log_sum_exp is the sum (not stick_breaking_own: refused, its remainder is added once, at the
-// end). Each part has log_sum_exp. The whole may be one of the parts. Throws [attention].
+// Merges results over disjoint keys into the result over all of them. Not for calls with gates, kernels
+// over keys or mixed heads, where a score depends on other keys or a weight on other heads. A sink must
+// be in one part only. Empty parts (log-sum-exp -inf) are ignored; if all parts are empty, the result is
+// 0 and -inf. With stick-breaking, parts go from the last keys to the first and log_sum_exp is the sum;
+// stick_breaking_own is rejected, because its remainder is added once, at the end. Each part must have
+// log_sum_exp. The output may be one of the parts. Throws [attention].
 POSENC_API void merge(std::span<const ConstAttentionResult> parts, const AttentionResult& whole,
                       Normalisation = Normalisation::softmax);
-// `whole` is what merge gave. Accumulates into d_parts (f64 or f32), whose views may be empty.
+// `whole` is the result of merge. Accumulates into d_parts (f64 or f32), whose views may be empty.
 POSENC_API void merge_backward(std::span<const ConstAttentionResult> parts,
                                const ConstAttentionResult& whole,
                                const ConstAttentionResult& d_whole,
                                std::span<const AttentionResult> d_parts,
                                Normalisation = Normalisation::softmax);
 
-// What a person wants to see, [B, H, Tq, Tk] of f64 or f32; each may be empty. Hidden pairs are 0,
-// of scores -inf. The four-term view is a question of factors: a product that reads q and k is
-// content, q alone query_position, k alone position_key, neither position_position. Gates, decay
-// and distances are sorted by the same rule; score_mlp is in scores alone.
+// Scores and their parts as arrays, [B, H, Tq, Tk] of f64 or f32; each may be empty. Hidden pairs are 0,
+// in scores -inf. A term that reads q and k counts as content, one that reads q only as query_position,
+// k only as position_key, neither as position_position. score_mlp is in scores only.
 struct AttentionScores {
   TensorView content{};        // scale a_h g_i q_i.k_j before the cap, and products of q and k
   TensorView scores{};         // what is normalised: mixes and mask.bias included
@@ -77,8 +76,8 @@ struct AttentionScores {
 POSENC_API void attend_scores(const AttentionArgs&, const AttentionScores&,
                               const Executor& = default_executor());
 // Accumulates the gradients of sum(scores * d_scores) over visible pairs, with `scores` as
-// attend_scores writes them; what d_scores has for hidden pairs is not read. Values, sinks and
-// mix_after get nothing. d_scores: [B, H, Tq, Tk] of f64 or f32. Throws [attention].
+// attend_scores writes them; d_scores of hidden pairs is not read. Values, sinks and mix_after have no
+// gradient here. d_scores: [B, H, Tq, Tk] of f64 or f32. Throws [attention].
 POSENC_API void attend_scores_backward(const AttentionArgs&, const ConstTensorView& d_scores,
                                        const AttentionGradients&,
                                        const Executor& = default_executor());

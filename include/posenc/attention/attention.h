@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of attention with position terms, as data: what an engine is handed, on a CPU or a GPU.
+// One call of attention with position terms, as data: the input of an engine, on a CPU or a GPU.
 //
 //   S_ij = cap(scale a_h g_i q_i.k_j) + sum of terms(i, j) + bias_ij
 //   P_i  = softmax over visible keys (and the sink),  o_i = sum_j P_ij v_j + value terms
@@ -26,7 +26,7 @@ struct EnumNames<StageKind> {
   static constexpr std::array<std::string_view, 4> value{"add", "l2", "rms", "rotate"};
 };
 
-// What happens to q and k before they meet, in the order given, in O(tokens), with gradients. Qwen
+// Steps that are applied to q and k before q.k, in this order, in O(tokens), with gradients. Qwen
 // 3: rms, rotate. Llama 4: rotate, rms. Swin V2: l2. Rotation after biases of q and k: add, rotate.
 struct Stage {
   StageKind kind = StageKind::add;
@@ -40,8 +40,8 @@ struct StageGradient {
   TensorView q{}, k{};  // of the shapes of the stage's arrays
 };
 
-// Who sees whom, by order; everything given must agree. Query i has order query_offset + i, key j
-// order j, unless orders are given (shards, evicting caches). Integer views are i64 or i32, flags
+// Which keys a query sees, by order: a key is visible only if every mask that is set allows it. Query i
+// has order query_offset + i, key j order j, unless orders are set (shards, caches that drop keys). Integer views are i64 or i32, flags
 // u8 (0: no).
 struct Mask {
   bool causal = false;     // key order <= query order
@@ -62,8 +62,8 @@ struct Mask {
   ConstTensorView query_document{}, key_document{};  // [B|1, T]: equal documents only
   ConstTensorView key_length{};                      // [B]: keys from there on are padding
   ConstTensorView key_visible{};                     // [B|1, Tk] u8
-  // [B|1, G, Tq, Tk] or [Tq, Tk] u8: trees, permutations, anything. Rank 3 is refused: some mean
-  // [B, Tq, Tk] by it and ONNX [H, Tq, Tk].
+  // [B|1, G, Tq, Tk] or [Tq, Tk] u8: trees, permutations, anything. Rank 3 is rejected as ambiguous: some
+  // programs mean [B, Tq, Tk], ONNX means [H, Tq, Tk].
   ConstTensorView visible{};
   // The same shapes of f64 or f32, added to the score; -inf hides, -3.4e38 does not.
   ConstTensorView bias{};
@@ -74,10 +74,10 @@ struct Mask {
   ConstTensorView query_cu_seqlens{}, key_cu_seqlens{};
 };
 
-// Where floor(pq / chunk) - floor(pk / chunk) lies in [low, high] on `axis`, the score takes these
-// q and k (prepared, of the shapes of the call's; k with any G heads) instead: Self-Extend, ReRoPE,
-// dual chunk (positions/distance_map.h). The first region that holds a pair counts. Terms take the
-// q and k of the call.
+// For pairs with floor(pq / chunk) - floor(pk / chunk) in [low, high] on `axis`, the score uses these q
+// and k (prepared, of the shapes of the call's; k with any G heads): Self-Extend, ReRoPE, dual chunk
+// (positions/distance_map.h). The first region that contains a pair applies. Terms use the q and k of
+// the call.
 struct ScoreRegion {
   ConstQK qk{};
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
@@ -107,7 +107,8 @@ struct AttentionArgs {
   // Needed by lines, linear, distance_mlp, regions and rotation.
   Positions query_positions{}, key_positions{};
   std::span<const Stage> prepare{};
-  // On q.k; 0 is the softmax of the terms alone. attend needs it; of a plan's call it may be absent.
+  // Multiplies q.k; with 0 the score consists of the terms only. Required by attend, optional in a call
+  // of a plan.
   std::optional<double> scale{};
   ConstTensorView head_scale{};    // [B|1, H]: a_h. Swin V2's logit scale. Empty: 1
   ConstTensorView query_factor{};  // [B|1, Tq]: g_i, on q wherever q is. Llama 4's, log-n. Empty: 1
@@ -123,24 +124,24 @@ struct AttentionArgs {
   // Talking heads, [H, H]: S'_h = sum_g mix_before[h, g] S_g before mask.bias is added, and
   // P'_h = sum_g mix_after[h, g] P_g.
   ConstTensorView mix_before{}, mix_after{};
-  double dropout = 0;  // of probabilities; anything else is refused
-  // The engine in double runs the call, although a faster one takes it.
+  double dropout = 0;  // of probabilities; must be 0
+  // Run the call in the exact engine, even if a faster one supports it.
   bool exact = false;
 };
 
-// Rows without a visible key: zero output, log-sum-exp -inf (of the sink alone, if there is one; of
-// stick-breaking 0, all being left), zero gradients. A key that no query may see may hold anything,
-// NaN too.
+// Rows without a visible key: zero output and gradients, log-sum-exp -inf (with a sink its logit, with
+// stick-breaking 0, because no probability mass was assigned). A key that no query may see may contain
+// anything, also NaN.
 struct AttentionResult {
   Heads out{};  // [B, Tq, H, Dv], in the dtype of q
-  // [B, H, Tq], f64 or f32; natural, of the distance form, with the sink. Empty: not wanted.
+  // [B, H, Tq], f64 or f32; natural logarithm, of the distance form, with the sink. Empty: not computed.
   TensorView log_sum_exp{};
 };
 
-// f64 or f32, of the shapes of what they belong to, ACCUMULATED; empty or null: not wanted. A span
-// has one entry each, or none at all.
+// f64 or f32, of the shapes of the arguments, ACCUMULATED; empty or null: not computed. A span has one
+// entry for each argument, or none at all.
 struct AttentionGradients {
-  Heads q{}, k{}, v{};  // of what the call gives, before `prepare`; paged: like the pages
+  Heads q{}, k{}, v{};  // of the call's arrays, before `prepare`; paged: shaped like the pages
   std::span<const StageGradient> prepare{};
   std::span<const TermGradient> terms{};
   std::span<const QK> regions{};

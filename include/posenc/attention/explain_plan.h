@@ -13,7 +13,7 @@
 
 namespace posenc::inline v0 {
 
-// How a term enters the scores, which decides what it costs an engine.
+// How a term enters the scores, which determines its cost in an engine.
 enum class TermClass : std::uint8_t {
   none,              // adds nothing: scale 0, or disabled for every pair
   linear,            // a slope of the distance
@@ -50,7 +50,7 @@ struct PlanExplanation {
   std::string engine;           // runs attend
   std::string backward_engine;  // runs attend_backward
   std::vector<Other> others;  // engines that come first in the list, and why they do not run it
-  std::size_t workspace_bytes = 0;  // that the engine needs beside inputs and outputs, forward
+  std::size_t workspace_bytes = 0;  // that the engine needs besides inputs and outputs, forward
   std::vector<ExplainedTerm> terms;
 };
 // Throws [attention]: what attend rejects of the call; nothing is computed.

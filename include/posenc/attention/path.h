@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PaTH attention. Yang et al., arXiv:2505.16381, section 3: between key and query lies the product
-// of one reflection a token,
+// PaTH attention. Yang et al., arXiv:2505.16381, section 3: between key and query is a product of one
+// reflection for each token,
 //   S_ij = s (q_i . H_i H_(i-1) ... H_(j+1) k_j + c_i - c_j),  H_t = I - beta_t w_t w_t^T
 //   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax of keys up to the query
-// flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is no sum of
-// terms, so it is a function of its own: on the CPU, in double, row by row. Beside the inputs in
-// double it needs memory for a row of keys a thread, and backward for sums of the gradients of k, v,
-// w, beta and log_gate by key head, or by at most 16 cuts of the query heads where these are fewer.
+// flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is not a sum
+// of terms, so it is a separate function: on the CPU, in double, row by row. Besides the inputs in
+// double it needs a row of keys for each thread, and in the backward pass sums of the gradients of k, v,
+// w, beta and log_gate for each key head, or for at most 16 groups of query heads if these are fewer.
 #pragma once
 #include "posenc/attention/attend.h"
 
@@ -24,14 +24,14 @@ struct PathArgs {
   Index window_left = kUnbounded;  // keys before the query's own
 };
 struct PathGradients {
-  Heads q{}, k{}, v{}, w{}, beta{}, log_gate{};  // f64 or f32, ACCUMULATED; null: not wanted
+  Heads q{}, k{}, v{}, w{}, beta{}, log_gate{};  // f64 or f32, ACCUMULATED; null: not computed
 };
 
 // Throws [path]: shapes, queries that are not among the keys.
 POSENC_API void attend_path(const PathArgs&, const AttentionResult&,
                             const Executor& = default_executor());
 // The gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp); rows are
-// computed anew. The same bits for any number of threads.
+// computed again. The same bits for any number of threads.
 POSENC_API void attend_path_backward(const PathArgs&, const ConstAttentionResult& d_result,
                                      const PathGradients&, const Executor& = default_executor());
 

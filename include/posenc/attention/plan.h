@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from encodings by name. A plan holds the schemes; `lower` turns parameters into terms, once
-// a step; each call adds its inputs and runs attend and attend_backward (attention/attend.h). The
-// gradients of the terms go back to the schemes' parameters and inputs.
+// Attention from encodings by name. A plan contains the schemes; `lower` computes terms from parameters,
+// once for each training step; each call adds its inputs and runs attend and attend_backward
+// (attention/attend.h), and returns gradients of the schemes' parameters and inputs.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -29,13 +29,13 @@ struct AttentionSizes {
   Index head_dim = 0;   // channels of q and k
   Index key_heads = 0;  // divides heads; 0: as heads
   Index value_dim = 0;  // channels of v; 0: as head_dim
-  // On q.k, and on the terms of schemes that use the content's scale; 0 leaves the other terms
-  // alone. Absent: what the schemes ask for (T5: 1), else head_dim^-1/2.
+  // Multiplies q.k and the terms of schemes that use the content's scale; not the other terms. Absent:
+  // the scale that a scheme requires (T5: 1), or else head_dim^-1/2.
   std::optional<double> scale{};
 };
 
-// A learned array or an input by name, "table" or "hidden". Where two schemes have one name, "0.table"
-// and "1.table" by the order of the schemes without rotary ones.
+// A learned array or an input by name, "table" or "hidden". If two schemes use the same name: "0.table"
+// and "1.table", by the order of the schemes without rotary ones.
 struct NamedArray {
   std::string_view name;
   ConstTensorView array;
@@ -45,9 +45,9 @@ struct NamedGradient {
   TensorView array;  // f64 or f32, ACCUMULATED
 };
 
-// Whole distances query - key that occur, of each axis; 0 .. 0 where there is no query or no key.
-// Real positions are rounded outwards. Where positions lie far apart the range has runs, so that a
-// plan lowers as many distances as there are, not as many as lie between. Throws [distance]:
+// Whole distances query - key that occur, for each axis; 0 .. 0 without queries or keys. Real positions
+// are rounded outwards. If positions are far apart, the range has runs, so that a plan lowers only
+// distances that occur. Throws [distance]:
 // positions of another type, null or infinite, axes that differ.
 POSENC_API std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key);
 
@@ -57,27 +57,27 @@ struct Encoding;  // registry.h
 POSENC_API AnyRelativeScheme relative_scheme(const Encoding&);
 
 // The schemes of a plan, lowered with one set of parameters for some distances. Immutable: copies share
-// it, and several threads may call it at once. It owns what it needs, copies of the parameters too.
+// state, and several threads may call it at once. It owns copies of the parameters.
 class LoweredAttention {
  public:
   POSENC_API const AttentionSizes& sizes() const noexcept;
-  // Whether what the schemes add depends on the numbers in q, k or v (Shaw, CoPE, DAPE): no bias
-  // tensor says it then.
+  // Whether the terms depend on the numbers in q, k or v (Shaw, CoPE, DAPE), so that no bias tensor can
+  // express them.
   POSENC_API bool reads_content() const;
-  // What multiplies q.k, and what else the schemes request of every call.
+  // The factor of q.k, and the other requests of the schemes for every call.
   POSENC_API double scale() const noexcept;
   POSENC_API const CallRequests& requests() const noexcept;
 
-  // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
-  // distances beyond those lowered are refused, but for what a causal mask, a window or a chunk
-  // hides; terms of its own come after the schemes'. call.scale, if given, must be the plan's; a rotate
-  // stage of call.prepare without `rotary` marks the place of the plan's rotation, else it is the
-  // last one. Throws [attention_plan], [attention].
+  // attend with the schemes' terms. `call` contains q, k, v, positions and mask as for attend. Distances
+  // that were not lowered are rejected, except those that a causal mask, a window or a chunk hides. Terms
+  // of the call follow those of the schemes. call.scale, if set, must equal the plan's. A rotate stage of
+  // call.prepare without `rotary` marks the place of the plan's rotation; by default it is the last stage.
+  // Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                           const AttentionResult&, const Executor& = default_executor(),
                           Workspace = {}) const;
   // The gradients of the call in `gradients` (its spans belong to the call's own stages, terms and
-  // regions), those of parameters and inputs by name; what is not named is not wanted.
+  // regions), and of the parameters and inputs that `named` lists.
   POSENC_API void backward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                            const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                            const AttentionGradients& gradients,
@@ -102,8 +102,8 @@ class LoweredAttention {
                                   std::span<const NamedGradient> named,
                                   const Executor& = default_executor()) const;
 
-  // What the schemes add to the score of every pair, whatever q and k hold: bias [1, heads, queries,
-  // keys] of f64 or f32, -inf where a scheme lets a head see one side only. Positions of one
+  // The part of the score that does not depend on q and k: bias [1, heads, queries, keys] of f64 or
+  // f32, -inf where a scheme lets a head see one side only. Positions of one
   // sequence. Throws [attention_plan]: a scheme that reads q, k or v.
   POSENC_API void bias(const Positions& query, const Positions& key,
                        std::span<const NamedArray> inputs, const TensorView& bias,
@@ -152,7 +152,7 @@ class AttentionPlan {
                            const RotarySpec* rotary = nullptr);
 
   POSENC_API const AttentionSizes& sizes() const noexcept;
-  // By the names that lower and the calls take. q, k and v, where a scheme reads them, are the
+  // By the names that lower and the calls accept. q, k and v, where a scheme reads them, are the
   // call's own and not listed.
   POSENC_API std::vector<Parameter> parameters() const;
   POSENC_API std::vector<Input> inputs() const;

@@ -3,11 +3,11 @@
 // later ones,
 //   S'_ihj = S_ihj - F_ij,  F_ij = sum over i' < i of max(S_i'gj, 0)
 // where S is the score of the call and g one head. A key does not mask itself (key query_offset +
-// i' of query i'), and the first key is not masked by any (as published and in x-transformers). What
-// a query does not see it does not mask. Queries of a cache are not remembered: F starts at 0 with
-// the first query of the call. On the CPU, in double, by blocks of 64 queries: beside what attend
-// needs, memory for two numbers for each pair of a block, backward for one more for each key head
-// and for one number a key for each block.
+// i' of query i'), and the first key is not masked by any (as published and in x-transformers). A
+// query masks only keys that it sees. F starts at 0 with the first query of the call, so queries of
+// earlier calls are not included. On the CPU, in double, by blocks of 64 queries. Besides the memory of
+// attend: two numbers for each pair of a block; backward, one more for each key head, and one number for
+// each key and block.
 #pragma once
 #include "posenc/attention/attend.h"
 
@@ -19,7 +19,7 @@ struct SelectiveOptions {
 };
 
 // `call` holds q, k, v, scale and a mask without axes of heads. Throws [selective]: terms, regions,
-// stages, caps, factors, sinks, mixes, mask.bias, packed rows, pages, given orders, sides of heads.
+// stages, caps, factors, sinks, mixes, mask.bias, packed rows, pages, orders, sides of heads.
 POSENC_API void attend_selective(const AttentionArgs& call, const AttentionResult&,
                                  const SelectiveOptions& = {},
                                  const Executor& = default_executor());

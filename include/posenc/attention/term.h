@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a position scheme adds to attention, as data. An engine knows the seven kinds of terms and
-// no scheme:
+// What a position scheme adds to attention, as data: seven kinds of terms. An engine does not depend on
+// schemes:
 //
 //   LinearTerm       S += scale slope |delta|, a slope for each side
 //   ProductTerm      S += scale <x_i, y_j, t_r>, x and y of the query and the key, t a row of a table
@@ -35,7 +35,7 @@ namespace posenc::inline v0 {
 // delta -> row of a table, constant outside: clip, T5, DeBERTa. Without `edges` the line goes by
 // whole distances, row[clip(floor(delta) - lo, 0, count - 1)]. With `edges` (real distances, boxes)
 // it is row[how many edges are <= delta]. A negative row disables the whole term for the pair
-// (Music Transformer beyond its table; a pair that another term of the same table serves).
+// (Music Transformer beyond its table; pairs for which another term of the same table applies).
 struct IndexLine {
   const std::int32_t* row = nullptr;  // [count]; null: the line is not used
   Index count = 0;
@@ -44,7 +44,7 @@ struct IndexLine {
   std::int32_t axis = 0;          // of the positions
 };
 
-// Row by what query and key ARE: row[query_class * key_classes + key_class]. Segments, class
+// Row by the classes of query and key: row[query_class * key_classes + key_class]. Segments, class
 // tokens, sentences, modalities. With the tokens' own numbers as classes it is an index matrix
 // [Tq, Tk]: anything at all, in O(Tq Tk) memory. The classes come with each call.
 struct IndexPair {
@@ -62,9 +62,9 @@ POSENC_API std::int32_t row_of(const IndexLine& line, double delta) noexcept;
 struct Factor {
   // The q of the call (of a query; prepared, times g_i) or its k (of a key; prepared).
   bool content = false;
-  // [B|1, T|1, G, channels]; one token serves all (Transformer-XL's u). Null data: not given.
+  // [B|1, T|1, G, channels]; one token applies to all (Transformer-XL's u). Null data: absent.
   ConstHeads given{};
-  // `given` is made of the call's q (its k): the four-term view counts it so.
+  // `given` is computed from the call's q (or k), so the four-term view counts it as that.
   bool made_of_content = false;
 
   bool present() const noexcept { return content || given.data != nullptr; }
@@ -84,8 +84,8 @@ struct EnumNames<Gate> {
 };
 
 // out[h] . act(in . inputs + in_bias) + out_bias[h], where act(y) is y above 0, else slope y. A
-// kernel of odd width K runs over the keys in order (score_mlp; elsewhere K is 1). Hidden keys go
-// in as 0 and their units are computed like the others: act(in_bias) away from visible keys.
+// kernel of odd width K runs over the keys in order (score_mlp; elsewhere K is 1). The scores of hidden
+// keys are read as 0, so a unit far from visible keys is act(in_bias).
 struct Mlp {
   ConstTensorView in{};        // [W, C, K]
   ConstTensorView in_bias{};   // [W]
@@ -139,9 +139,9 @@ struct DecayTerm {
 
 // S += scale p_ij, where p_ij = sum of gate(gate_scale x_i.y_t) over the visible keys t from j
 // on, in key order. With a table the term is q_i . table[row] instead, read at row
-// min(p_ij, rows - 1) by linear interpolation, or with `spread` as a mean of all rows m weighed
+// min(p_ij, rows - 1) by linear interpolation, or with `spread` as a mean of all rows m weighted
 // by softmax(-|p_ij - m| / spread). CoPE; a gate for every pair.
-// d gate_t = sum of d p_ij over j up to t; none comes to p beyond the last row.
+// d gate_t = sum of d p_ij over j up to t; p beyond the last row has no gradient.
 struct GatesTerm {
   static constexpr std::string_view name = "gates";
   double scale = 1;
@@ -155,7 +155,7 @@ struct GatesTerm {
 
 // S += scale mlp_h(psi(delta) / (psi(max(p_i, L)) + epsilon)), psi(y) = ln(|c y| + 1), p_i the
 // position of the query. FIRE. The gradient goes through the mlp and both psi; where p_i = L, L
-// gets one half.
+// receives one half.
 struct DistanceMlpTerm {
   static constexpr std::string_view name = "distance_mlp";
   double scale = 1;
@@ -171,7 +171,7 @@ struct DistanceMlpTerm {
 struct ScoreMlpTerm {
   static constexpr std::string_view name = "score_mlp";
   double scale = 1;
-  Mlp mlp{};  // C = H: content alone, or 2 H
+  Mlp mlp{};  // C = H: content only, or 2 H
 };
 
 // o_i += scale sum_j P_ij t_r, r as in a product. Shaw's values.
@@ -181,7 +181,7 @@ struct ValueRowsTerm : PickedRows {  // of Dv channels
   double scale = 1;
 };
 
-// One addend. Several of a kind may come together (XLNet, Segatron).
+// One addend. A call may have several of a kind (XLNet, Segatron).
 using Term = std::variant<ProductTerm, LinearTerm, DecayTerm, GatesTerm, DistanceMlpTerm,
                           ScoreMlpTerm, ValueRowsTerm>;
 // "product", "linear", ...
@@ -199,7 +199,7 @@ POSENC_API const PickedRows* picked_rows(const Term&) noexcept;
 POSENC_API PickedRows* picked_rows(Term&) noexcept;
 
 // Where the gradients of a term go: f64 or f32, of the shapes of its arrays (axes of 1 are summed
-// over), ACCUMULATED; empty: not wanted. The gradient of a factor that is the call's content goes
+// over), ACCUMULATED; empty: not computed. The gradient of a factor that is the call's q or k is added
 // to that of q or k.
 struct TermGradient {
   TensorView table{};
@@ -207,7 +207,7 @@ struct TermGradient {
   MlpGradient mlp{};
 };
 
-// What depends on the numbers inside lines, pairs and tables, checked once when they are lowered:
+// Checks the numbers inside lines, pairs and tables, once when they are lowered:
 // rows inside the table, edges that do not decrease. O(rows). Throws [attention].
 POSENC_API void check_rows(const Term&);
 

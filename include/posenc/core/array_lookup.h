@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where lists of a SCHEME that stand as @name come from: any callable.
+// Returns the numbers of a list that a SCHEME names as @name: any callable.
 #pragma once
 #include <functional>
 #include <string_view>

@@ -26,7 +26,7 @@ constexpr Index sine_channels(SineLayout layout, Index pairs) noexcept {
   return layout == SineLayout::sines || layout == SineLayout::cosines ? pairs : 2 * pairs;
 }
 
-// A position that the table has no row for. extend: rows n .. n^2 - 1 of the hierarchical
+// What a position without a row reads. extend: rows n .. n^2 - 1 of the hierarchical
 // decomposition (extend.h), P[r mod n] + extension (P[r / n] - P[0]).
 enum class Beyond : std::uint8_t { error, clamp, zero, extend };
 template <>

@@ -57,7 +57,7 @@ concept NamedEnum = std::is_enum_v<E> && requires {
 };
 
 namespace detail {
-// For texts that are made of a value nobody has refused yet.
+// For messages about a value that has not been checked yet.
 template <std::size_t N>
 constexpr std::string_view name_of(const std::array<std::string_view, N>& names,
                                    std::size_t value) noexcept {
@@ -104,8 +104,8 @@ struct Concat<TypeList<A...>, TypeList<B...>, Rest...> {
   using type = typename Concat<TypeList<A..., B...>, Rest...>::type;
 };
 
-// A program's settings by name: "sinusoidal preset=fairseq width=1024". `make` takes the numbers
-// that `sizes` names, each with the value it has in lists; a text gives every one of them.
+// A program's settings by name: "sinusoidal preset=fairseq width=1024". `sizes` names the numbers that
+// `make` accepts, with the values that lists show; a SCHEME must state each of them.
 struct PresetSize {
   std::string_view key;
   Index usual;
@@ -117,14 +117,14 @@ struct Preset {
   std::vector<PresetSize> sizes;
 };
 
-// Two channels turned together. unset is refused: there is no default anywhere.
+// Which two channels rotate together. There is no default: unset is rejected.
 enum class Pairing : std::uint8_t { unset, half_split, interleaved };
 template <>
 struct EnumNames<Pairing> {
   static constexpr std::array<std::string_view, 3> value{"unset", "half_split", "interleaved"};
 };
 
-// DeepSeek-V3 in transformers takes interleaved pairs and leaves them half-split: even_then_odd.
+// even_then_odd: interleaved input, half-split output (DeepSeek-V3 in transformers).
 enum class OutputOrder : std::uint8_t { in_place, even_then_odd };
 template <>
 struct EnumNames<OutputOrder> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong, said in one sentence: who, rule, value.
+// Errors, each one sentence: who, rule, value.
 //   wrong argument   ArgumentError("[rope] head_dim must be positive and even, got 7")
 //   bad file         FormatError("model/config.json: #/rope_scaling/factor: must be a number, got
 //   \"four\"")
@@ -45,7 +45,7 @@ class POSENC_API ArgumentError : public std::invalid_argument {
 // Memory that the system does not have: "[who] what needs N bytes, the machine has M".
 class POSENC_API OutOfMemory : public std::bad_alloc {
  public:
-  // bytes: what was asked for, 2^64 - 1 where it is more than that counts.
+  // bytes: what the allocation needs; 2^64 - 1 if it is more than that.
   OutOfMemory(std::string_view who, std::string_view what, std::size_t bytes,
               std::string_view limit);
   const char* what() const noexcept override { return text_.what(); }

@@ -15,9 +15,9 @@ struct Executor {
   void* context = nullptr;
   Index concurrency = 1;  // how many tasks may run at once; calls are split into at most this many
   void (*run)(void* context, Index n, void (*task)(void* arg, Index i), void* arg) = nullptr;
-  // Attention calls it between blocks of rows, on the threads that compute. Once it returns true,
-  // and it must then go on returning true, the call ends early and throws Cancelled; its outputs
-  // may hold anything. Null: never.
+  // Attention calls it between blocks of rows, on the threads that compute. Once it returns true, and
+  // it must then keep returning true, the call ends early and throws Cancelled; the contents of its
+  // outputs are undefined. Null: never.
   bool (*cancelled)(void* cancel_context) = nullptr;
   void* cancel_context = nullptr;
 };
@@ -25,17 +25,17 @@ struct Executor {
 // The library's pool: started by the first large call, POSENC_NUM_THREADS threads (default: the
 // cores this process may use), re-created after fork(). Results never depend on the thread count.
 POSENC_API const Executor& default_executor();
-// Its number of threads from the next call on, 1 to 1024; 0: the default again. Calls that run go on
-// with what they have. Throws [executor].
+// Its number of threads from the next call on, 1 to 1024; 0: the default. Running calls are not
+// affected. Throws [executor].
 POSENC_API void set_default_threads(Index);
-// Another executor for all calls that name none, from the next one on; one without `run` is the
+// Replaces the executor of all later calls that do not name one; one without `run` uses the
 // caller's thread. Its context must live as long as the process, or until another one is set and
 // all calls have ended. Throws [executor]: concurrency below 1.
 POSENC_API void set_default_executor(const Executor&);
 // The caller's thread alone.
 POSENC_API const Executor& inline_executor() noexcept;
 
-// Scratch that the caller owns; whatever needs some says how much.
+// Scratch memory of the caller; functions that need some document how much.
 using Workspace = std::span<std::byte>;
 
 }  // namespace posenc::v0

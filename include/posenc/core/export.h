@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // POSENC_API marks what the shared library exports; everything else is hidden.
-// POSENC_LIFETIME_BOUND: the result looks into the object; clang warns where it outlives it.
+// POSENC_LIFETIME_BOUND: the result is a view of the object; clang warns if it outlives it.
 #pragma once
 #if defined(POSENC_STATIC)
 #define POSENC_API

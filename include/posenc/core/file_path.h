@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name of a file as an argument: a text or a std::filesystem::path, whose header takes longer to
-// compile than all of what a reader of models needs; who has a path has included it.
+// The name of a file as an argument: a text or a std::filesystem::path. This header does not include
+// <filesystem>, which is slow to compile.
 #pragma once
 #include <concepts>
 #include <string>

@@ -14,7 +14,7 @@ struct BasicHeads {
   Index batch_stride = 0, token_stride = 0, head_stride = 0, dim_stride = 1;
   DType dtype = DType::f32;
 
-  // What may be written may be read; not the other way round.
+  // A writable view converts to a read-only one, not the other way round.
   operator BasicHeads<const void>() const noexcept requires(!std::is_const_v<Data>) {
     return {data,         batch,        tokens,      heads,      dim,
             batch_stride, token_stride, head_stride, dim_stride, dtype};
@@ -42,9 +42,9 @@ auto heads(T* p, Index tokens, Index n_heads, Index dim) {
   return heads(tensor(p, {tokens, n_heads, dim}), HeadsLayout::thd);
 }
 
-// Queries and keys of one call: equal batch and tokens, any head counts. A member that is left as it
-// is made (no memory, dim 0) is not given; both must not be missing. Values or an attention output
-// rotate as q. Only xPos tells q from k.
+// Queries and keys of one call: equal batch and tokens, any head counts. A default member (no memory,
+// dim 0) is absent; at least one must be present. Values or an attention output rotate as q. Only
+// xPos treats q and k differently.
 template <class Data>
 struct BasicQK {
   BasicHeads<Data> q, k;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instruction sets of the kernels: list them, ask which is used, force one.
+// Instruction sets of the kernels: list them, query the current one, force one.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -17,13 +17,13 @@ POSENC_API Isa isa_from_name(std::string_view);  // throws std::invalid_argument
 POSENC_API std::vector<Isa> supported_isas();
 // The one in use: force_isa's, else POSENC_ISA from the environment, else the best supported.
 POSENC_API Isa active_isa();
-// Throws std::invalid_argument when the machine or this build cannot run it. Plans made before keep
-// what they have. With the pool, this is the only state of the library.
+// Throws std::invalid_argument if the machine or this build cannot run it. Existing plans do not
+// change. Besides the pool, this is the only global state of the library.
 POSENC_API void force_isa(Isa);
 POSENC_API void reset_isa();
 
-// What this machine has beside avx512 for kernels of their own ("avx512_bf16", "amx_bf16"); may be
-// switched off for tests. Plans made before keep what they have.
+// Extensions beyond avx512 that have kernels and that this machine supports ("avx512_bf16",
+// "amx_bf16"); tests may disable them. Existing plans do not change.
 POSENC_API std::vector<std::string_view> native_features();
 POSENC_API void enable_native_features(bool);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learned arrays of a scheme: names, shapes, how they start, and how values and gradients of
-// any layout are read and added to.
+// The learned arrays of a scheme: names, shapes, initial values, and functions that read values and
+// accumulate gradients of any layout.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace posenc::inline v0 {
 
-// As published: every element drawn from it before training.
+// The published distribution of the initial values of every element.
 enum class InitialKind : std::uint8_t { zeros, constant, normal, truncated_normal, uniform };
 template <>
 struct EnumNames<InitialKind> {
@@ -33,14 +33,14 @@ struct Parameter {
   std::string name;
   ArrayShape shape;
   Initial initial;
-  std::vector<double> initial_values;  // when it starts at given numbers; row-major
+  std::vector<double> initial_values;  // fixed initial values, row-major; empty: drawn
 };
 
-// A list that may be written as a list that is only read, which a span does not convert to.
+// A read-only list of writable views, to which a span does not convert.
 POSENC_API std::vector<ConstTensorView> const_views(std::span<const TensorView>);
 
-// The learned arrays in double, dense. Throws [who] when the view is not of `p`'s shape or not f64
-// or f32.
+// The learned arrays in double, dense. Throws [who]: a view of another shape than `p`'s, or not f64 or
+// f32.
 POSENC_API std::vector<double> parameter_values(std::string_view who, const Parameter& p,
                                                 const ConstTensorView&);
 // The same for a gradient of a lowered table of this shape: zeros when it is empty.
@@ -48,7 +48,7 @@ POSENC_API std::vector<double> gradient_values(std::string_view who, const Const
                                                const std::vector<Index>& shape);
 // to += v, element by element; an empty `to` is taken as zeros.
 POSENC_API void add_to(std::vector<double>& to, std::span<const double> v);
-// Of what pull_back is given: the entry of term `n`. Throws [who] where there is none.
+// The gradient of term `n` among the arguments of pull_back. Throws [who] if there is none.
 template <class G>
 const G& gradient_of(std::string_view who, std::span<const G> g, std::size_t n) {
   if (n >= g.size())
@@ -58,14 +58,14 @@ const G& gradient_of(std::string_view who, std::span<const G> g, std::size_t n) 
         static_cast<Index>(g.size()));
   return g[n];
 }
-// to += v; an empty view takes nothing. Throws [who] on another shape or dtype than f64, f32.
+// to += v; an empty view is skipped. Throws [who]: another shape, or not f64 or f32.
 POSENC_API void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
                            std::span<const double> v);
-// All parameters at once; an empty list adds nothing. What is refused is so before any is written.
+// All parameters at once; an empty list adds nothing. Checked before anything is written.
 POSENC_API void accumulate(std::string_view who, std::span<const Parameter>,
                            std::span<const TensorView> to, std::span<const std::vector<double>> v);
-// Throws [who] what `accumulate` would refuse, before anything is written: one view a parameter,
-// each empty or of the parameter's shape, f64 or f32.
+// Throws [who] what `accumulate` would throw: one view for each parameter, each empty or of the
+// parameter's shape, f64 or f32.
 POSENC_API void check_gradients(std::string_view who, std::span<const Parameter>,
                                 std::span<const TensorView> to);
 // Throws [who]: a list of parameters of another length than the scheme has.

@@ -41,7 +41,7 @@ class Draws {
     key_ = {b[0], b[1]};
   }
 
-  // 64 random bits: number `index`, try `attempt` (what rejection needs).
+  // 64 random bits: number `index`, attempt `attempt` (for rejection sampling).
   constexpr std::uint64_t bits(std::uint64_t index, std::uint32_t attempt = 0) const noexcept {
     const PhiloxBlock b = philox4x32({low(index), high(index), purpose_, attempt}, key_);
     return std::uint64_t{b[0]} << 32 | b[1];

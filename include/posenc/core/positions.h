@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of positions: what every plan and kernel takes. posenc/positions.h makes them.
+// A list of positions, as every plan and kernel accepts it. posenc/positions.h makes them.
 #pragma once
 #include "posenc/core/dtype.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A non-owning view of a strided tensor: what DLPack carries, and no more.
+// A non-owning view of a strided tensor with the content of a DLPack tensor.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -26,7 +26,7 @@ struct BasicTensorView {
   bool empty() const noexcept { return data == nullptr; }
   // Product of the shape (1 for rank 0). The checked constructors guarantee that it fits.
   Index count() const noexcept;
-  // What may be written may be read; not the other way round.
+  // A writable view converts to a read-only one, not the other way round.
   operator BasicTensorView<const void>() const noexcept requires(!std::is_const_v<Data>) {
     return {data, dtype, device, device_id, rank, shape, stride};
   }
@@ -44,7 +44,7 @@ POSENC_API TensorView tensor(void* data, DType, std::span<const Index> shape,
 POSENC_API ConstTensorView tensor(const void* data, DType, std::span<const Index> shape,
                                   std::span<const Index> stride);
 
-// Of a T* the views are TensorView, of a const T* ConstTensorView.
+// A T* makes a TensorView, a const T* a ConstTensorView.
 template <class T>
 auto tensor(std::span<T> values) {
   using Data = std::conditional_t<std::is_const_v<T>, const void, void>;

@@ -13,24 +13,25 @@ namespace posenc::inline v0 {
 
 struct Array {
   DType dtype = DType::f32;
-  std::vector<Index> shape;      // any rank; view() refuses more than 5 axes
+  std::vector<Index> shape;      // any rank; view() rejects more than 5 axes
   std::vector<std::byte> bytes;  // row-major, little-endian
 
   POSENC_API Index count() const;
   POSENC_API TensorView view() POSENC_LIFETIME_BOUND;
   POSENC_API ConstTensorView view() const POSENC_LIFETIME_BOUND;  // read-only
   POSENC_API std::vector<double> doubles() const;                 // every dtype, widened
-  POSENC_API std::vector<Index> integers() const;                 // refuses fractions
+  POSENC_API std::vector<Index> integers() const;                 // rejects fractions
 };
 POSENC_API Array make_array(DType, std::vector<Index> shape);  // zeros
 POSENC_API Array make_array(const ConstTensorView&);           // dense copy
 
 using Arrays = std::map<std::string, Array>;
 
-// read_npy and read_safetensors take from a pipe or device what the header says, at most 16 GiB.
+// read_npy and read_safetensors read from a pipe or device as many bytes as the header states, at most
+// 16 GiB.
 // .npy versions 1 to 3, C or Fortran order, both byte orders. Throws FormatError.
 POSENC_API Array read_npy(const std::filesystem::path&);
-// bf16 is refused: .npy has no such type. Written aside and renamed.
+// bf16 is rejected: .npy has no such type. Written to a temporary file and renamed.
 POSENC_API void write_npy(const std::filesystem::path&, const Array&);
 POSENC_API std::vector<std::byte> npy_bytes(const Array&);
 
@@ -41,7 +42,7 @@ POSENC_API void write_safetensors(const std::filesystem::path&, const Arrays&,
 POSENC_API std::vector<std::byte> safetensors_bytes(
     const Arrays&, const std::map<std::string, std::string>& metadata = {});
 
-// The same from memory, for fuzzers and pipes; `file` is named in errors.
+// The same from memory, for fuzzers and pipes; errors name `file`.
 POSENC_API Array parse_npy(std::span<const std::byte>, const std::string& file);
 POSENC_API Arrays parse_safetensors(std::span<const std::byte>, const std::string& file);
 

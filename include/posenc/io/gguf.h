@@ -3,10 +3,10 @@
 // data of small float tensors. Nothing is copied but the index; every length is checked against
 // the file before it is used. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
-// Refused as broken (FormatError with the byte or the key): wrong magic, versions 0, 1, 4 and
-// above, anything that reaches past the end, types nobody knows, arrays of arrays, empty or
+// Rejected as broken (FormatError with the byte or the key): wrong magic, versions 0, 1, 4 and
+// above, anything that reaches past the end, unknown types, arrays of arrays, empty or
 // repeated names, more than 4 dimensions, sizes that overflow, an alignment that is no power of
-// two, tensors that do not lie one behind the other (as ggml demands). Sound, but without a value:
+// two, tensors that do not follow each other without gaps (as ggml requires). Sound, but without a value:
 // tensors whose data a file that was cut off lacks.
 #pragma once
 #include <cstddef>
@@ -71,7 +71,7 @@ struct GgufTensor {
   std::uint32_t type = 0;              // ggml's number: 0 f32, 1 f16, 28 f64, 30 bf16 ...
   std::vector<std::uint64_t> shape;    // innermost first, 1 to 4 dimensions
   std::uint64_t offset = 0, size = 0;  // bytes, offset from the start of the file
-  bool complete = false;               // all its data lie inside the file
+  bool complete = false;               // all its data are inside the file
 };
 
 // Views into the bytes it was parsed from, which must outlive it.
@@ -91,11 +91,11 @@ struct GgufFile {
   POSENC_API std::vector<double> values(const GgufTensor&, std::uint64_t limit = 1u << 20) const;
 };
 
-// `file` is named in errors.
+// Errors name `file`.
 POSENC_API GgufFile parse_gguf(std::span<const std::byte>, const std::string& file);
 
 // A file mapped read-only, so that gigabytes of weights are never read for a page of metadata.
-// Regular files alone. While it is mapped the file must not become shorter: reading bytes that are
+// Regular files only. While it is mapped, the file must not become shorter: reading bytes that are
 // no longer there raises SIGBUS, which ends the process. Replace files by renaming instead.
 class POSENC_API MappedFile {
  public:

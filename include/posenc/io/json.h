@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small JSON value. Objects keep the order of the file. Strict: no NaN or Infinity, no duplicate
 // keys, at most 200 levels and 4 million values; numbers without fraction or exponent that fit 64
-// bits are integers, all others doubles (refused where they overflow).
+// bits are integers, all others doubles (rejected if they overflow).
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -24,8 +24,8 @@ class POSENC_API Json {
   using Value =
       std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
 
-  // Out of line: less code at every use, less to compile for who includes this, and gcc 12 warns
-  // falsely about inlined variants.
+  // Out of line: less code at every use, less to compile for includers, and gcc 12 warns
+  // incorrectly about inlined variants.
   Json();
   Json(const Json&);
   Json(Json&&) noexcept;
@@ -70,7 +70,7 @@ class POSENC_API Json {
   bool operator==(const Json&) const;
 
   // indent < 0: one line. Doubles in their shortest round-trip form; NaN and infinities are
-  // refused.
+  // rejected.
   std::string dump(int indent = -1) const;
 
   Value value;

@@ -34,9 +34,9 @@ struct SafetensorsIndex {
 // tensors that overlap or leave holes.
 POSENC_API SafetensorsIndex index_safetensors(std::span<const std::byte>, const std::string& file);
 
-// Writes the file with another shape and data under one name, its dtype kept. What stands in the
-// header and before the tensor stays where it is, what follows moves; written aside and renamed, so
-// that `to` may be the file itself. `progress` is told bytes done and bytes in all. Throws
+// Writes the file with another shape and data under one name, its dtype kept. Data before
+// the tensor keep their offsets, data behind it move. Written to a temporary file and renamed, so `to`
+// may be the file itself. `progress` receives the bytes done and the total. Throws
 // [safetensors]: no such tensor; std::system_error where writing fails.
 POSENC_API void replace_tensor(
     const std::filesystem::path& to, const SafetensorsIndex&, std::string_view name,

@@ -19,15 +19,15 @@ struct EnumNames<AttentionKind> {
   static constexpr std::array<std::string_view, 5> value{"full", "sliding", "chunked", "linear",
                                                          "none"};
 };
-// Tokens that see each other whatever their order; every other pair is masked as the rest of the
-// layer's mask says, without keys after the query.
+// Tokens that see each other regardless of order. The rest of the layer's mask, without keys after the
+// query, applies to all other pairs.
 struct TokenMask {
   std::string tokens;        // what they are: images, prefix
-  std::string input;         // the input of the model that tells them: token_type_ids
+  std::string input;         // the model input that contains the types: token_type_ids
   std::vector<Index> types;  // its values whose tokens see each other
-  bool runs = false;         // each run of such tokens by itself; false: all of them
+  bool runs = false;         // each run of such tokens separately; false: all of them together
   // Keys further back than AttentionSpec::left are hidden from these tokens too; false: they are
-  // seen. Keys after the query are seen as far as the tokens go.
+  // visible. Keys after the query are visible up to the end of the tokens.
   bool within_window = false;
   bool operator==(const TokenMask&) const = default;
 };
@@ -36,15 +36,16 @@ POSENC_API std::vector<Index> token_blocks(const TokenMask&, std::span<const Ind
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::full;
-  std::optional<Index> left, right, chunk;  // visible keys beside the query's own; none = unbounded
-  std::optional<TokenMask> by_token_type;   // then `left` is that of the other tokens
+  std::optional<Index> left, right,
+      chunk;                               // visible keys besides the query's own; none = unbounded
+  std::optional<TokenMask> by_token_type;  // then `left` is that of the other tokens
 
-  // By a softmax over keys.
+  // Whether the layer has attention by a softmax over keys.
   bool attends() const { return kind != AttentionKind::linear && kind != AttentionKind::none; }
-  // No key after the query is seen, but for tokens that see each other.
+  // No key after the query is visible, except by tokens that see each other.
   bool is_causal() const { return by_token_type || right == Index{0}; }
 };
-// Whether the query at place i sees the key at place j of a row; `blocks`: of by_token_type.
+// Whether query i of a row sees key j; `blocks`: of by_token_type.
 POSENC_API bool sees(const AttentionSpec&, std::span<const Index> blocks, Index i, Index j);
 
 }  // namespace posenc::v0

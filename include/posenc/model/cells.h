@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions of the tokens of an image, for what acts at the input of a model by rows and columns
+// Positions of the tokens of an image, for input encodings by rows and columns
 // (InputEncoding::grid): ViT-MAE, DETR and similar models.
 #pragma once
 #include "posenc/model/spec.h"

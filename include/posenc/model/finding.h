@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every reader of a model's files reports: a value with where it came from, and findings. Needs
-// no scheme: a reader that names none includes this alone.
+// The result of every reader of a model's files: values with their origin, and findings. It does not
+// depend on schemes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -42,7 +42,8 @@ struct Finding {
   std::optional<double> value{};
 };
 
-// A model whose positions cannot be had from its files: what() lists the errors, findings() has all.
+// A model whose positions cannot be determined from its files: what() lists the errors, findings() all
+// findings.
 class POSENC_API ModelError : public std::runtime_error {
  public:
   ModelError(const std::string& what, std::vector<Finding> findings);

@@ -22,7 +22,7 @@ struct LayerAttention {
   Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
   Index chunk = 0;
   // [rows, queries, keys]: 0 hides the key. The whole mask of a layer that masks by token type; its
-  // windows are then unbounded and it has no chunk. Empty: the layer does not.
+  // windows are then unbounded and it has no chunk. Empty for other layers.
   std::vector<std::uint8_t> visible;
   // AttentionArgs::query_factor, [rows of the positions, queries], where the layer has a query
   // temperature; empty: 1.
@@ -32,7 +32,7 @@ struct LayerAttention {
   double logit_factor = 1;            // the rotation's, on the scale too
   double softcap = 0;                 // 0: none
   bool softcap_after_terms = false;   // AttentionArgs::softcap_after_terms
-  std::string sinks;                  // tensor of [heads] scores beside the keys'; empty: none
+  std::string sinks;  // tensor of [heads] scores besides those of the keys; empty: none
 
   // A view of query_factors; empty where there are none.
   POSENC_API ConstTensorView query_factor() const;
@@ -43,15 +43,14 @@ struct LayerAttention {
   }
 };
 
-// What to do about a layer whose scheme is known by name alone: the caller adds it, or it is
-// refused.
+// What to do about a layer whose scheme is known only by name: the caller adds it, or it is rejected.
 enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
 // The types of all keys, for layers that mask by them (AttentionSpec::by_token_type): [rows, keys]
 // of the input that the layer names, as the model's processor makes it.
 struct TokenTypes {
   std::span<const Index> values{};
   Index rows = 1;              // of the batch, or 1 for all of it
-  bool mask_is_given = false;  // the caller has a mask of its own: none is made of types
+  bool mask_is_given = false;  // the caller passes a mask: none is made of types
 };
 
 // Queries are at `query_positions`, of whose first axis a temperature by position counts, and query i

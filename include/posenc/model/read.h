@@ -2,8 +2,8 @@
 // Reading a model: a config.json of any era, a directory that holds one, or a GGUF file. A file
 // means what its reference program computes (transformers 5.23; llama.cpp), even where that ignores
 // or rounds what the file says; the difference is a finding. The reader collects findings, never
-// guesses, and throws FormatError only for what is no JSON or no GGUF at all. Callers refuse on
-// has_error().
+// guesses, and throws FormatError only for files that are not JSON or GGUF. Callers should reject a model
+// with has_error().
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -15,19 +15,19 @@
 namespace posenc::inline v0 {
 
 POSENC_API ModelSpec read_model(const FilePath&, const ReadOptions& = {});
-// What comes out of a pipe: a config of at most 100 MB or a GGUF file of at most 1 GiB, by its first
-// bytes. `file` is named in errors.
+// The content of a pipe: a config of at most 100 MB or a GGUF file of at most 1 GiB, distinguished by
+// the first bytes. Errors name `file`.
 POSENC_API ModelSpec read_model(std::istream&, const std::string& file, const ReadOptions& = {});
-// The text of a config.json. As parse_json, but Python's NaN and Infinity may stand under keys that
-// say nothing of positions, as real files have them (null then); elsewhere FormatError.
+// The text of a config.json. As parse_json, but Python's NaN and Infinity are accepted (as null) for
+// keys that have nothing to do with positions, as in real files; elsewhere FormatError.
 POSENC_API Json parse_config(std::string_view text, const std::string& file);
 POSENC_API ModelSpec read_hugging_face(const Json& config, const std::string& file,
                                        const ReadOptions& = {});
 POSENC_API ModelSpec read_gguf(std::span<const std::byte>, const std::string& file,
                                const ReadOptions& = {});
 
-// The findings that only the doctor looks for, appended to the reader's own: risks at the context,
-// and the tables of positions in the weights that lie at ModelSpec::weights (read for this alone).
+// The reader's findings and those of the doctor only: risks at the context, and the tables of positions
+// in the weights at ModelSpec::weights (which are read only for this).
 POSENC_API std::vector<Finding> doctor(const ModelSpec&);
 
 // posenc.explain/1 and posenc.doctor/1 of docs/interfaces.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person may decide for the reader of a model's files.
+// Decisions of a user for the reader of a model's files.
 #pragma once
 #include <map>
 #include <optional>

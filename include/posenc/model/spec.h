@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's files say about positions, layer by layer, each value with where it came from.
+// What a model's files state about positions, layer by layer, each value with its origin.
 #pragma once
 #include <memory>
 #include <optional>
@@ -24,8 +24,8 @@ struct EnumNames<TemperatureForm> {
   static constexpr std::array<std::string_view, 4> value{"llama4", "ministral", "log_n",
                                                          "log_floor"};
 };
-// Which number of a query is p: its position, as the caller of the model states it (position_ids), or
-// its order, its place in the row with cached tokens and padding counted.
+// Which number of a query is p: its position, as the caller of the model passes it (position_ids), or its
+// order, its index in the row including cached tokens and padding.
 enum class TemperatureIndex : std::uint8_t { position, order };
 template <>
 struct EnumNames<TemperatureIndex> {
@@ -38,10 +38,10 @@ struct QueryTemperature {
   TemperatureIndex by = TemperatureIndex::position;
   bool operator==(const QueryTemperature&) const = default;
 };
-// The factor on q where p is `position`, whatever `by` says.
+// The factor on q where p is `position`, regardless of `by`.
 POSENC_API double query_factor(const QueryTemperature&, double position);
 
-// How a layer normalises q and k before their product; x is what `over` says:
+// How a layer normalises q and k before their product; `over` defines x:
 //   rms          x / sqrt(mean(x^2) + eps)
 //   layer_norm   (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)
 //   l2           x / max(|x|, eps)
@@ -77,8 +77,8 @@ struct QkNorm {
   bool operator==(const QkNorm&) const = default;
 };
 
-// Which position a program gives a token when its caller gives none: its place in the row, padding
-// included; how many tokens before it the mask shows; how many before it are not padding.
+// The default position of a token in a program: its index in the row, including padding; how many tokens
+// before it the mask shows; how many before it are not padding.
 enum class PositionRule : std::uint8_t { arange, mask, tokens };
 template <>
 struct EnumNames<PositionRule> {
@@ -99,11 +99,11 @@ struct ImageGrid {
   CellCoordinates coordinates = CellCoordinates::index;
   bool of_model() const { return rows > 0; }
 };
-// What acts at the embedding, and what its program knows of it beside the scheme.
+// What acts at the embedding: the scheme, and what its program knows besides.
 struct InputEncoding : Sourced<Encoding> {
-  // Where the scheme's parameters stand among the weights, in its order: names, or how names end
-  // (behind a dot); one name for several: one tensor holds them behind each other. Of a sinusoid:
-  // the table that some checkpoints store. Empty: nowhere.
+  // The tensors of the scheme's parameters, in its order: names, or endings of names (after a dot). The
+  // same name several times: one tensor contains them one after the other. For a sinusoid: the table that
+  // some checkpoints store. Empty: none.
   std::vector<std::string> tensors{};
   PositionRule counts = PositionRule::arange;
   std::optional<Index> positions{};     // 0 .. positions - 1 have a row; none: no end
@@ -115,8 +115,8 @@ struct InputEncoding : Sourced<Encoding> {
   std::string rows_key{};  // the key that counts the rows, where one does
 };
 
-// The rotary encoding of a layer, or none: used as std::optional<const RotarySpec> is. Copies share
-// what they hold, so that equal layers cost the memory of one.
+// The rotary encoding of a layer, or none; used like a std::optional<const RotarySpec>. Copies share
+// memory, so equal layers need the memory of one.
 class SharedRotary {
  public:
   SharedRotary() = default;
@@ -133,12 +133,11 @@ class SharedRotary {
 
 // What acts on q, k or the score of a layer.
 struct LayerEncoding : Sourced<Encoding> {
-  // Where its parameters stand among the weights: name of the parameter, name of the tensor or how
-  // that ends (behind a dot).
+  // The tensors of its parameters: name of the parameter, name of the tensor or its ending (after a dot).
   std::vector<std::pair<std::string, std::string>> tensors{};
 };
 
-// What multiplies q.k: factor * head_dim^power.
+// The factor of q.k: factor * head_dim^power.
 struct ContentScale {
   double factor = 1, power = -0.5;
   // Exact for head_dim^-1/2 as others write it, 1 / sqrt(head_dim).
@@ -159,23 +158,24 @@ struct LayerSpec {
   AttentionSpec attention;
   std::string scheme = "none";  // acting on q, k or the score: rope, alibi, t5, ... none
   std::vector<LayerEncoding> encodings;
-  SharedRotary rotary;  // resolved for the context that was asked
-  // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
+  SharedRotary rotary;  // resolved for the requested context
+  // value or attention output rotated too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;
   std::optional<QkNorm> qk_norm;            // none: not normalised, or not known
   std::optional<ChannelScale> query_scale;  // beside `scale`
-  // Beside RotarySpec::logit_factor; none: not known.
+  // Besides RotarySpec::logit_factor; none: not known.
   std::optional<ContentScale> scale;
   std::optional<double> softcap;     // scores become c tanh(score / c); none: none
-  bool softcap_after_terms = false;  // it caps q.k with the score terms; false: q.k alone
-  std::string sinks;  // tensor of a learned score a head beside those of the keys; empty: none
-  // Tensor [heads, width] that makes such a score of the hidden state, one a head for each query.
+  bool softcap_after_terms = false;  // it caps q.k with the score terms; false: only q.k
+  std::string
+      sinks;  // tensor of a learned score for each head besides those of the keys; empty: none
+  // Tensor [heads, width] that projects such a score from the hidden state, for each head and query.
   std::string query_sinks;
   // Queries are at every so many-th row and column of the keys' grid, from the first (LeViT).
   Index query_step = 1;
   // Channels of keys that one token leaves in the cache of this layer, over all key heads (the
-  // latent and the turned part of multi-head latent attention); none: no cache, or not known.
+  // latent and the rotated part of multi-head latent attention); none: no cache, or not known.
   std::optional<Sourced<Index>> cached_key_channels;
   std::vector<FieldValue> fields;
   const FieldValue* field(std::string_view name) const;
@@ -190,11 +190,11 @@ struct Requirement {
   Json value;
   std::string text;  // one line for a person: what to do
 };
-// In the order of a layer's computation; empty: the rotation is all.
+// In the order of a layer's computation; empty: the rotation is enough.
 POSENC_API std::vector<Requirement> must_honour(const LayerSpec&);
 
-// Fields for every value of `rotary` and `attention` that a reader has not given one: what the
-// definition made of the stated ones (inv_freq, axes, the factors) and what it leaves at 0.
+// Adds fields for the values of `rotary` and `attention` that have none yet: those that the definition
+// derives from the stated ones (inv_freq, axes, the factors), and those that are 0.
 POSENC_API void complete_fields(LayerSpec&);
 
 struct Tower {
@@ -205,11 +205,11 @@ struct Tower {
 
 struct ModelSpec {
   std::string file, model_type, reader;  // reader: transformers | llama_cpp
-  // The folder of the config, or the GGUF file: where weights may lie. Empty: read from a pipe.
+  // The folder of the config, or the GGUF file, which may contain weights. Empty: read from a pipe.
   std::string weights;
   Sourced<Index> context;
   std::optional<Index> trained_context;
-  // What the file says of its longest text (max_position_embeddings), whatever context was asked for.
+  // The longest text that the file states (max_position_embeddings), regardless of the requested context.
   std::optional<Index> stated_context;
   Sourced<Index> cache_element_bytes{2, Origin::derived, "no dtype is stated: 16 bit taken"};
   std::vector<InputEncoding> input;  // what acts at the embedding

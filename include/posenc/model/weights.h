@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a model's tables, from the weights beside its config (*.safetensors; sharded ones
-// by the index beside them) or from the GGUF file itself. Only headers are read until a tensor is
-// asked for; files are mapped.
+// The numbers of a model's tables, from the weights beside its config (*.safetensors; sharded ones by
+// their index) or from the GGUF file. Files are mapped, and only headers are read until a tensor is
+// requested.
 #pragma once
 #include <memory>
 #include <string>
@@ -29,10 +29,10 @@ class POSENC_API ModelWeights {
   ModelWeights(ModelWeights&&) noexcept;
   ModelWeights& operator=(ModelWeights&&) noexcept;
 
-  bool any() const noexcept;  // weights lie there
-  std::string place() const;  // for messages: the files, or where they would lie
+  bool any() const noexcept;  // whether there are weights
+  std::string place() const;  // for messages: the files, or where they were expected
   // Tensors called `name` or "....name", in the order of the files. Throws FormatError for a file
-  // that is no safetensors file (a pointer of git LFS, a file that was cut off).
+  // that is not a safetensors file (a pointer of git LFS, a file that was cut off).
   std::vector<StoredTensor> find(std::string_view name);
   // Every element, widened. Throws FormatError: another dtype, more than 2^27 elements, data that
   // contradict the shape or that the file lacks.
@@ -44,9 +44,9 @@ class POSENC_API ModelWeights {
 };
 
 // The table of a scheme's parameter number `k` as [rows, width]: axes before the last count rows
-// ([1, rows, width], a grid [height, width, channels], two tables behind each other).
-// Throws FormatError where the tensor has another shape than the scheme needs, std::runtime_error
-// where none or several are there; both name tensor and files.
+// ([1, rows, width], a grid [height, width, channels], two tables one after the other).
+// Throws FormatError if the tensor has another shape than the scheme requires, std::runtime_error if
+// there is none or there are several; both name tensor and files.
 struct TableValues {
   StoredTensor tensor;
   Index rows = 0, width = 0;
@@ -54,10 +54,10 @@ struct TableValues {
 };
 POSENC_API std::vector<TableValues> read_tables(ModelWeights&, const InputEncoding&);
 
-// What the schemes of a layer learn, each in the shape that is needed: `needed` is what an
-// AttentionPlan of the layer's schemes (model/layer_attention.h) lists, "table" or "1.table".
-// Parameters whose tensor the layer does not name are left out. Throws FormatError where a tensor
-// has another shape (axes of size 1 apart), std::runtime_error where none or several are there.
+// The learned arrays of a layer's schemes, in the required shapes: `needed` are the parameters of an
+// AttentionPlan of the layer's schemes (model/layer_attention.h), "table" or "1.table". Parameters whose
+// tensor the layer does not name are omitted. Throws FormatError if a tensor has another shape (except
+// axes of size 1), std::runtime_error if there is none or there are several.
 struct ParameterValues {
   std::string name;
   StoredTensor tensor;
@@ -69,8 +69,8 @@ POSENC_API std::vector<ParameterValues> read_parameters(ModelWeights&, const Lay
 // LayerSpec::sinks of `heads` heads. Throws as above.
 POSENC_API ParameterValues read_sinks(ModelWeights&, const LayerSpec&, Index heads);
 
-// What is wrong with the stored tables of everything that acts at the input of the model and its
-// towers: part of doctor(). Empty when no weights lie there.
+// Findings about the stored tables of all input encodings of the model and its towers: part of doctor().
+// Empty without weights.
 POSENC_API std::vector<Finding> check_tables(const ModelSpec&);
 
 }  // namespace posenc::v0

@@ -11,8 +11,8 @@ namespace posenc::inline v0 {
 // `recent` stay. Their numbers in the stream, by slot. Throws [sink_cache]: negative arguments.
 POSENC_API std::vector<Index> sink_cache_tokens(Index seen, Index sinks, Index recent);
 
-// Keys cached before rotation stand at their slot, 0 .. cached + incoming - 1; a query at the slot
-// of its own key. Llama-4 counts its temperature the same way. Throws [cache_slots].
+// Keys that were cached before rotation have the position of their slot, 0 .. cached + incoming - 1; a
+// query has that of its own key. Llama-4 counts its temperature the same way. Throws [cache_slots].
 struct CacheSlots {
   OwnedPositions query, key;
 };

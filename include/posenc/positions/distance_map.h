@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Longer contexts by other distances: the score is cut into regions, and in each region queries and
-// keys are turned by positions of their own, so that the distance a model sees stays in its trained
-// range. Pure maps of positions; ScoreRegion (attention/attention.h) carries what they give.
+// Longer contexts by changed distances: the score is divided into regions, and each region rotates
+// queries and keys by its own positions, so that distances stay in the trained range. These functions
+// only compute positions; ScoreRegion (attention/attention.h) passes them to a call.
 #pragma once
 #include <span>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace posenc::inline v0 {
 
-// The part of the score where floor(pq / chunk) - floor(pk / chunk) lies in [low, high]: with chunk
-// 1 a range of distances. There q has position query[i] and k key[j].
+// The pairs with floor(pq / chunk) - floor(pk / chunk) in [low, high]; with chunk 1 a range of distances.
+// There q has position query[i] and k has key[j].
 struct DistanceRegion {
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
   OwnedPositions query, key;
@@ -21,8 +21,8 @@ struct DistanceRegion {
 // The regions of a map cover every pair once.
 using DistanceMap = std::vector<DistanceRegion>;
 
-// Distance that pair (i, j) gets: query[i] - key[j] of the region that holds it. For checks and
-// pictures; kernels take the regions. Throws [distance_map] when no region holds the pair.
+// Distance of the pair (i, j): query[i] - key[j] of the region that contains it. For checks and
+// pictures; kernels use the regions. Throws [distance_map] if no region contains the pair.
 POSENC_API double mapped_distance(const DistanceMap&, std::span<const Index> query_positions,
                                   std::span<const Index> key_positions, Index i, Index j);
 
@@ -48,8 +48,8 @@ POSENC_API DistanceMap leaky_rerope(std::span<const Index> query_positions,
                                     std::span<const Index> key_positions, Index window,
                                     double factor);
 
-// Dual chunk attention (arXiv:2402.17463, section 3). With c = chunk_size - local_size, keys stand
-// at p mod c and queries, by how many chunks they are ahead of the key, at
+// Dual chunk attention (arXiv:2402.17463, section 3). With c = chunk_size - local_size, keys
+// are at p mod c, and queries, by how many chunks they are after the key, at
 //   intra       0    p mod c
 //   successive  1    min(p mod c + c, chunk_size)
 //   inter       2+   min(2 c - 1, chunk_size)

@@ -28,8 +28,8 @@ POSENC_API OwnedPositions grid(std::initializer_list<Index> shape, Index first =
 POSENC_API OwnedPositions scaled_grid(std::span<const Index> shape,
                                       std::span<const double> reference, double offset = 0);
 
-// linspace(low, high, n) on every axis (lucidrains' axial and timm's pixel grids: -1 to 1); one
-// point stands at low. Throws [linspace_grid].
+// linspace(low, high, n) on every axis (lucidrains' axial and timm's pixel grids: -1 to 1); a
+// single point is at low. Throws [linspace_grid].
 POSENC_API OwnedPositions linspace_grid(std::span<const Index> shape, double low = -1,
                                         double high = 1);
 
@@ -70,13 +70,13 @@ POSENC_API OwnedPositions counted_grid(const ConstTensorView& mask, const Counte
 POSENC_API OwnedPositions normalised(const Positions&, std::span<const double> size,
                                      double low = -1, double high = 1);
 
-// Every coordinate rounded to float32, as programs have them that make their grids in float32
-// (diffusers' sincos grids: the table is double, its coordinates are not).
+// Every coordinate rounded to float32, as in programs that compute grids in float32 (diffusers' sincos
+// grids, whose table is computed in double).
 POSENC_API OwnedPositions in_float32(const Positions&);
 
 // Tokens of each frame in the order of merge x merge blocks (blocks row by row, inside a block row
-// by row), as the patch mergers of Qwen2-VL and its descendants want them. The positions of one row
-// are those of frames x rows x columns tokens. Throws [merge_blocks]: sizes that merge does not
+// by row), as the patch mergers of Qwen2-VL and its descendants require. One row of positions has
+// frames x rows x columns tokens. Throws [merge_blocks]: sizes that merge does not
 // divide.
 POSENC_API OwnedPositions merge_blocks(const Positions&, Index rows, Index columns, Index merge);
 

@@ -21,7 +21,7 @@ struct Modality {
   std::vector<double> origin;  // where it begins; empty: 0
 };
 
-// A coordinate that a token does not have: schemes give a zero row there (zero_position).
+// The coordinate of a token that lacks the axis: its row is zero (zero_position).
 inline constexpr Index kAbsent = -(Index{1} << 40);
 
 // The stretches after each other, [1 + axes][1][tokens] of reals: axis 0 is the id, the others are

@@ -12,16 +12,16 @@
 
 namespace posenc::inline v0 {
 
-// Where the text behind a vision block goes on: at start + max(rows, columns) of the merged grid,
-// whatever the number of frames (transformers 5), or behind the largest position of the block on
+// Where the text after a vision block continues: at start + max(rows, columns) of the merged grid,
+// regardless of the number of frames (transformers 5), or after the largest position of the block on
 // any stream (Qwen's own code, transformers 4, vLLM). They differ for long videos only.
 enum class NextText : std::uint8_t { after_space, after_all_axes };
 template <>
 struct EnumNames<NextText> {
   static constexpr std::array<std::string_view, 2> value{"after_space", "after_all_axes"};
 };
-// Which count is taken from the largest position + 1 to give the delta: the real tokens of the row
-// (transformers 5) or all, padding too (transformers 4).
+// The delta is the largest position + 1 minus a number of tokens: the real tokens of the row
+// (transformers 5), or all of them including padding (transformers 4).
 enum class DeltaCount : std::uint8_t { real_tokens, all_tokens };
 template <>
 struct EnumNames<DeltaCount> {
@@ -30,7 +30,7 @@ struct EnumNames<DeltaCount> {
 
 struct MropeRule {
   Index merge = 2;               // spatial_merge_size
-  double tokens_per_second = 1;  // frames of a video stand interval = this * seconds apart
+  double tokens_per_second = 1;  // frames of a video are interval = this * seconds apart
   NextText next_text = NextText::after_space;
   DeltaCount delta_count = DeltaCount::real_tokens;
   Index padded = 0;            // at masked tokens: 0 (transformers 5) or 1 (4)
@@ -58,10 +58,10 @@ struct MropePositions {
 };
 
 // token_types [b, t] (i32, i64, u8): 0 text, 1 image, 2 video; mask [b, t], 1 = real token, or an
-// empty view; images and videos are used up in order over all rows. A run of image (video) tokens
-// holds whole grids.
+// empty view. Images and videos are used in order over all rows. A run of image (video) tokens contains
+// whole grids.
 // Throws [mrope]: shapes that disagree, another token type, a grid that merge does not divide or
-// that does not fill its run, grids missing or left over, seconds negative or not finite.
+// that does not fill its run, missing or unused grids, seconds that are negative or not finite.
 POSENC_API MropePositions mrope_positions(const MropeRule&, const ConstTensorView& token_types,
                                           const ConstTensorView& mask,
                                           std::span<const VisionGrid> images,

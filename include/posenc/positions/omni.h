@@ -4,7 +4,7 @@
 // arXiv:2509.17765. Times may be real numbers: the 26th position of a second is no integer frame.
 //   text, sound   one position a token, equal on the three streams
 //   vision        (start + frame * seconds * positions_per_second, start + row, start + column)
-//   a video with its sound: both start together and their tokens lie interleaved
+//   a video with its sound: both start together and their tokens are interleaved
 #pragma once
 #include <span>
 #include <vector>
@@ -13,9 +13,8 @@
 
 namespace posenc::inline v0 {
 
-// How the tokens of a video and its sound lie: chunk by chunk of so many seconds, first the frames,
-// then the sound (Qwen2.5-Omni); or each frame at its time, before the sound of that time
-// (Qwen3-Omni).
+// How the tokens of a video and its sound are interleaved: in chunks of some seconds, first the frames,
+// then the sound (Qwen2.5-Omni); or each frame at its time, before the sound of that time (Qwen3-Omni).
 enum class SoundInterleave : std::uint8_t { by_chunk, by_time };
 template <>
 struct EnumNames<SoundInterleave> {
@@ -27,9 +26,9 @@ struct OmniRule {
   double positions_per_second = 0;  // position_id_per_seconds, a number of the config
   SoundInterleave interleave = SoundInterleave::by_time;
   double seconds_per_chunk = 2;  // by_chunk
-  // Times cut to integers, or kept in float32, in which the program counts everything then.
+  // Times truncated to integers, or kept in float32, in which the program then counts everything.
   bool whole_positions = false;
-  // The two tokens that open a video with sound stand at one position, and the two that close it.
+  // The two tokens that open a video with sound share one position, and so do the two that close it.
   bool shared_marks = false;
   Index padded = 0, padded_without_grids = 1;  // at masked tokens; in calls without any grid
   bool operator==(const OmniRule&) const = default;
@@ -48,13 +47,13 @@ struct OmniPositions {
 };
 
 // token_types [b, t] (i32, i64, u8): 0 text, 1 image, 2 video, 3 sound; mask [b, t], 1 = real
-// token, or an empty view; images and videos are used up in order over all rows. Every run of one
-// kind is one image, one video or one recording, and stands between a token that opens it and one
-// that closes it (two and two around a video with sound, a run of 2 and 3 in the order of the
-// rule). What follows a video with sound goes on behind the last piece of the interleaved two.
+// token, or an empty view. Images and videos are used in order over all rows. Every run of one kind is
+// one image, one video or one recording between an opening and a closing token (two of each around a
+// video with sound, whose run has types 2 and 3 in the order of the rule). The text after a video with
+// sound continues after the last piece of either.
 // Throws [omni]: shapes that disagree, another token type, a grid that merge does not divide or
-// that does not fill its run, an order that is not the rule's, marks missing, grids missing or left
-// over, numbers negative or not finite.
+// that does not fill its run, an order that is not the rule's, missing opening or closing tokens,
+// missing or unused grids, numbers that are negative or not finite.
 POSENC_API OmniPositions omni_positions(const OmniRule&, const ConstTensorView& token_types,
                                         const ConstTensorView& mask,
                                         std::span<const VisionGrid> images,

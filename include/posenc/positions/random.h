@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions that training draws anew: CAPE, SHAPE, randomised positions. Every draw is a function
-// of seed, step of training and sequence (philox.h), so that a run can be repeated on any machine,
-// and a batch split in any way draws the same. Evaluation draws nothing.
+// Positions that are drawn in each training step: CAPE, SHAPE, randomised positions. Every draw is a function
+// of seed, step of training and sequence (philox.h), so a run can be repeated on any machine, and
+// does not depend on how a batch is split. Evaluation draws nothing.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,8 +21,8 @@ struct DrawKey {
 //   p' = (p + shift_b + local_bi) e^(log_scale_b)
 // shift_b ~ U(-max_global_shift, ..), local_bi ~ U(-max_local_shift, ..) times the time step,
 // log_scale_b ~ U(-ln max_global_scaling, ..).
-// Positions beyond a row's length are padding: from length on (at_length), or only what lies beyond
-// it (after_length: the public code, which so keeps one token of padding).
+// Positions beyond a row's length are padding: from length on (at_length), or only after it
+// (after_length: the public code, which keeps one token of padding).
 enum class CapePadding : std::uint8_t { at_length, after_length };
 template <>
 struct EnumNames<CapePadding> {
@@ -53,8 +53,8 @@ struct CapeDraws {
 POSENC_API CapeDraws draw_cape(const Cape&, Index batch, Index tokens, std::int32_t axes,
                                const DrawKey&);
 
-// [b, t] of reals: i * time_step_b, padding at `padded` (give that as zero_position to the scheme),
-// the mean taken away where normalise says so, then the draws (local ones times the time step).
+// [b, t] of reals: i * time_step_b, padding at `padded` (pass it as zero_position to the scheme),
+// minus the mean with `normalise`, then the draws (local ones times the time step).
 // time_steps: one a row, or one, or none (1); lengths: in the units of the positions, one a row, or
 // none (no padding). Throws [cape]: sizes that disagree, numbers that are not finite, a row without
 // positions to normalise.
@@ -105,8 +105,8 @@ struct EnumNames<RandomisedFirst> {
 };
 POSENC_API OwnedPositions random_positions(Index max_length, Index tokens, const DrawKey&,
                                            RandomisedFirst = RandomisedFirst::drawn);
-// Relative schemes and ALiBi do not take differences of these: they draw distances. Entry d of the
-// result is for the distance d = 0 .. tokens - 1: 0 and tokens - 1 distinct values of
+// Relative schemes and ALiBi do not use differences of these; they draw distances. Entry d of the result
+// replaces the distance d = 0 .. tokens - 1: 0 and tokens - 1 distinct values of
 // 1 .. max_length - 1, in order. Negative distances mirror them, or are drawn by another key.
 POSENC_API std::vector<Index> random_distances(Index max_length, Index tokens, const DrawKey&);
 

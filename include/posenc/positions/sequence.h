@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions of text: plain, padded, packed, decoded; and what is made of positions. All exact in
-// int64; a result beyond int64 is refused.
+// int64; a result beyond int64 is rejected.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -36,16 +36,16 @@ requires(std::is_floating_point_v<T> ||
 //   transformers 5: padded 0; 4: padded 1; OPT's rows: first 2, padded 1.
 // Throws [from_mask]: dtype, rank, a value that is not 0 or 1.
 POSENC_API OwnedPositions from_mask(const ConstTensorView& mask, Index padded, Index first = 0);
-// The same, and refuses a row whose real tokens are not all on the right ([left_padded]) or on the
-// left ([right_padded]).
+// The same, but rejects a row whose real tokens are not all on the right ([left_padded]) or on the left
+// ([right_padded]).
 POSENC_API OwnedPositions left_padded(const ConstTensorView& mask, Index padded);
 POSENC_API OwnedPositions right_padded(const ConstTensorView& mask, Index padded);
-// The same of rows whose first lengths[b] tokens are real (fairseq2: padded -1). A mask, where one
-// is given too, must say the same. Throws [from_lengths]: a length that is negative or above
+// The same of rows whose first lengths[b] tokens are real (fairseq2: padded -1). A mask
+// that is passed too must agree. Throws [from_lengths]: a length that is negative or above
 // tokens; a mask that contradicts them.
 POSENC_API OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded,
                                        Index first = 0, const ConstTensorView& mask = {});
-// fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself gets
+// fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself has
 // padding_idx. ids [t] or [b, t] of u8, i32 or i64.
 POSENC_API OwnedPositions from_tokens(const ConstTensorView& ids, Index padding_idx,
                                       Index past = 0);
@@ -67,35 +67,35 @@ POSENC_API OwnedPositions distance_to_largest(const Positions&);
 POSENC_API OwnedPositions packed(std::span<const Index> cu_seqlens, Index first = 0);
 // Which document each token belongs to (0-based): for masks.
 POSENC_API std::vector<Index> document_index(std::span<const Index> cu_seqlens);
-// The way back, from the positions of one row of packed documents: a document starts wherever the
-// position does not grow by exactly 1.
+// The inverse, from the positions of one row of packed documents: a document starts wherever the position
+// does not increase by exactly 1.
 POSENC_API std::vector<Index> document_index_of_positions(std::span<const Index> positions);
 POSENC_API std::vector<Index> cu_seqlens_of_positions(std::span<const Index> positions);
 
-// Decode: row b gets lengths[b], lengths[b] + 1, ... (count of them): positions of the tokens that
-// follow what each row's cache holds. Throws [decode_positions]: negative length or count.
+// Decode: row b has lengths[b], lengths[b] + 1, ... (count of them), the positions of the tokens after
+// the cached ones. Throws [decode_positions]: negative length or count.
 POSENC_API OwnedPositions decode_positions(std::span<const Index> lengths, Index count = 1);
 
 // Every position plus delta. Throws [shifted]: beyond int64; not finite.
 POSENC_API OwnedPositions shifted(const Positions&, Index delta);
-POSENC_API OwnedPositions shifted(const Positions&, double delta);  // gives doubles
+POSENC_API OwnedPositions shifted(const Positions&, double delta);  // returns doubles
 // Row b plus deltas[b]: M-RoPE's decode step, K-shift of a batch. A single row is repeated.
 POSENC_API OwnedPositions shifted(const Positions&, std::span<const Index> deltas);
 
-// Every row from its end: token t gets the position of token count - 1 - t (complex word order as
-// its authors' Transformer has it).
+// Every row reversed: token t has the position of token count - 1 - t (as in the authors' Transformer of
+// complex word order).
 POSENC_API OwnedPositions reversed(const Positions&);
 
-// Rows on top of each other: equal axes and tokens; doubles if any part is. Throws [batched].
+// Concatenates rows: equal axes and tokens; doubles if any argument has doubles. Throws [batched].
 POSENC_API OwnedPositions batched(std::span<const OwnedPositions> rows);
-// Axes on top of each other (t, h, w ...): equal rows and tokens. Throws [stacked].
+// Concatenates axes (t, h, w ...): equal rows and tokens. Throws [stacked].
 POSENC_API OwnedPositions stacked(std::span<const OwnedPositions> axes);
-// One axis given to `axes` streams, as text has in M-RoPE.
+// One axis repeated on `axes` streams, as for text in M-RoPE.
 POSENC_API OwnedPositions repeated_axes(const Positions&, std::int32_t axes);
-// Tokens after each other: equal axes and rows. Throws [join_positions].
+// Concatenates tokens: equal axes and rows. Throws [join_positions].
 POSENC_API OwnedPositions join_positions(std::span<const OwnedPositions> parts);
-// `before` and `after` more tokens at `value` on all axes: class and register tokens, which stay
-// unturned at 0.
+// `before` and `after` more tokens at `value` on all axes: class and register tokens, which are
+// not rotated at 0.
 POSENC_API OwnedPositions with_special_tokens(const Positions&, Index before, Index after,
                                               Index value = 0);
 

@@ -18,13 +18,13 @@ POSENC_API Positions positions(std::span<const double>);
 // From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
 POSENC_API Positions positions(const ConstTensorView&);
 
-// Length of a sequence that holds them: the largest position on any axis + 1, fractions rounded up;
-// 0 of none, or of negative ones alone. They must be finite.
+// Length of a sequence with these positions: the largest position on any axis + 1, fractions rounded up;
+// 0 if there are none, or only negative ones. They must be finite.
 POSENC_API Index length_of(const Positions&) noexcept;
 
-// Owning: [axes][batch][tokens], dense. A call takes one that is made in its arguments
-// (plan.apply(qk, arange(0, 16))); kept is the owner (const auto p = arange(0, 16)), never a view
-// of what is gone (Positions p = arange(0, 16): clang warns).
+// Owns its memory: [axes][batch][tokens], dense. A temporary is safe as an argument of a call
+// (plan.apply(qk, arange(0, 16))). To keep positions, store the owner (const auto p = arange(0, 16)), not
+// a view of a temporary (Positions p = arange(0, 16): clang warns).
 struct OwnedPositions {
   std::variant<std::vector<Index>, std::vector<double>> value;
   std::int32_t axes = 1;

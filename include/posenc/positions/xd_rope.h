@@ -4,7 +4,7 @@
 //   text    its number in the row, equal on all streams
 //   image   (number in the row,) column, row, number of the image; each row of patches ends with a
 //           token one column further
-// The numbers in the row go on behind an image as if it were text.
+// The numbers in the row continue after an image as if it were text.
 #pragma once
 #include "posenc/positions/mrope.h"
 
@@ -26,11 +26,11 @@ struct XdRopeRule {
 };
 
 // token_types [b, t] (i32, i64, u8): 0 text, 1 image; mask [b, t], 1 = real token, or an empty
-// view; images (of one frame, sizes BEFORE merging) are used up in order over all rows. A run of
+// view; images (of one frame, sizes BEFORE merging) are used in order over all rows. A run of
 // image tokens is one image: rows * (columns + 1) tokens after merging, or two more, which open and
-// close it and stand as text. delta: largest position + 1 - real tokens of the row.
+// close it and count as text. delta: largest position + 1 - real tokens of the row.
 // Throws [xd_rope]: shapes that disagree, another token type, a run of another length, an image
-// that merge does not divide or of several frames, images missing or left over.
+// that merge does not divide or of several frames, missing or unused images.
 POSENC_API MropePositions xd_rope_positions(const XdRopeRule&, const ConstTensorView& token_types,
                                             const ConstTensorView& mask,
                                             std::span<const VisionGrid> images);

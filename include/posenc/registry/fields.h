@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the registry holds, as data: for `posenc list`, JSON, docs and bindings.
+// The registry as data: for `posenc list`, JSON, docs and bindings.
 #pragma once
 #include <optional>
 #include <span>
@@ -22,16 +22,16 @@ struct FieldInfo {
   bool optional = false;                  // may be none
   std::string default_text;               // as the SCHEME grammar writes it
   Json default_value;                     // the same by its type; null: required, or none
-  std::string_view default_from;          // of which other fields it is made: "head_dim - offset"
+  std::string_view default_from;          // the formula of other fields: "head_dim - offset"
   std::vector<std::string_view> choices;  // of a named enum or a list of it, else empty
 };
 
-// Settings that a program uses: "preset=NAME" with every one of `sizes` in the SCHEME grammar.
+// Settings of a program: "preset=NAME" with all of `sizes` in the SCHEME grammar.
 struct PresetInfo {
   std::string_view name;
   std::string short_text;               // "sinusoidal preset=fairseq width=512", a usual size
-  std::string text;                     // all that it sets there
-  std::vector<std::string_view> sizes;  // keys that must be given with it: width
+  std::string text;                     // all fields that it sets there
+  std::vector<std::string_view> sizes;  // keys that are required with it: width
   Json fields;                          // {name: value} of all fields there, by their types
 };
 
@@ -54,7 +54,7 @@ POSENC_API Json registry_json();
 // parse_scaling(to_text(s)) == s. Throws [scheme].
 POSENC_API Scaling parse_scaling(std::string_view);
 
-// The word of `known` that was meant, by the fewest letters changed; empty where none is near.
+// The most similar word of `known`, by the fewest changed letters; empty if none is similar.
 POSENC_API std::string_view nearest_word(std::string_view, std::span<const std::string_view> known);
 
 // Every field with its value, in the order of describe: {"name": "rope", "fields": {...}}; enums as

@@ -9,7 +9,7 @@
 // by a number a row (BLOOM's m j) have the same output and another log-sum-exp.
 // With own_slopes a key in the future has another learned slope, S_ij += -m'_h (j - i): the authors'
 // asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
-// With height and width the distance is that of two places on a grid, row on axis 0 and column on
+// With height and width the distance is that of two cells of a grid, row on axis 0 and column on
 // axis 1 of the positions: sqrt(dy^2 + dx^2), data2vec 2.0's euclidean form.
 // With total_heads the heads of the call are a shard of so many, from first_head on: tensor
 // parallelism. With sequences a ragged call has learned slopes for each sequence, and its
@@ -29,7 +29,7 @@ template <>
 struct EnumNames<AlibiSlopes> {
   static constexpr std::array<std::string_view, 2> value{"published", "literal"};
 };
-// What a key in the future gets, without a causal mask: -m |d| (FlashAttention, x-transformers,
+// The bias of a key in the future, without a causal mask: -m |d| (FlashAttention, x-transformers,
 // data2vec) or +m |d|, the signed distance (attention-gym). half_heads: the first half of the heads
 // sees no key in the future, the second none in the past, the slopes are those of half as many
 // heads, twice (FlashT5's asymmetric mode). own_slopes: -m' |d|, m' a second learned number.
@@ -64,7 +64,7 @@ struct Alibi {
   AlibiFuture future = AlibiFuture::symmetric;
   AlibiLearned learned = AlibiLearned::fixed;
   Index alibi_heads =
-      0;  // only the first so many heads get a slope, as if there were no others; 0: all
+      0;  // only the first so many heads have a slope, as if there were no others; 0: all
   double past_offset =
       0;  // times m, on keys strictly in the past (DeepMind's bidirectional form: 1/2)
   double bias_scale = 1;        // Falcon: 1 / sqrt(head_dim)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A relative scheme of any type, by value: those of the registry and a program's own.
+// A relative scheme of any type, by value: of the registry, or defined by a program.
 #pragma once
 #include <memory>
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sinusoids of the offsets of two boxes meet the query. BROS, Hong et al., arXiv:2108.04539,
+// The query times projected sinusoids of the offsets of two boxes. BROS, Hong et al., arXiv:2108.04539,
 // equations 1 to 3, as transformers' code:
 //   S_ij += s q_i . W e(u (c_j - c_i)),   s: the scale of q.k
 //   e(a) = for each coordinate m: sin(a_m w_0) .. sin(a_m w_F-1), cos(a_m w_0) .. cos(a_m w_F-1)

@@ -3,8 +3,8 @@
 // AlphaFold's relative positions (Jumper et al. 2021, supplementary algorithm 4) use it, and as any
 // table of all distances where k is the longest one.
 //   sign         query_minus_key, or key_minus_query (ESMFold), which reverses the rows
-//   masked_row   row 0 serves pairs with a masked token, the others follow (ESMFold): the call
-//                brings query_mask and key_mask, 0 for masked; without them nothing is masked
+//   masked_row   row 0 is for pairs with a masked token, the others follow (ESMFold): inputs
+//                query_mask and key_mask, 0 for masked; without them nothing is masked
 // Not scaled with q.k.
 #pragma once
 #include "posenc/relative/scheme.h"

@@ -4,10 +4,10 @@
 //   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (W R_delta)_h ]
 //   R_delta = sin(delta w_m), cos(delta w_m) interleaved, w_m = base^(-2m / d_model)
 // s is the scale of the content, ScoreShape::scale. ESPnet, fairseq, NeMo and Wav2Vec2-Conformer
-// agree, and make R in float32: with `rows` R is a parameter, so that theirs may be given.
+// agree, and compute R in float32: with `rows` R is a parameter, so that you can pass theirs.
 // Implementations disagree on the scale (SpeechBrain: d_model^-1/2) and on the sine of keys after
-// the query (SpeechBrain: that of the keys before, `even`). ESPnet's legacy form is right for no
-// key after the query; WeNet leaves out the shift (conformer_absolute_key.h).
+// the query (SpeechBrain: that of the keys before, `even`). ESPnet's legacy form is wrong for
+// keys after the query; WeNet omits the shift (conformer_absolute_key.h).
 // What computes it is in src/relative/conformer.cpp.
 #pragma once
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeNet's Conformer, whose shift of the position scores is left out:
+// WeNet's Conformer, which omits the shift of the position scores:
 //   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (W P_j)_h ]
 // P_j is the sinusoid of the ABSOLUTE position of the key, not of a distance: a departure from the
 // Conformer (conformer.h) that its checkpoints are trained with. s is the scale of the content.

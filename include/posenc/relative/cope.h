@@ -6,8 +6,8 @@
 //   S_ij = s q_i.k_j + c_ij     `content`: the paper's listing, --cope-nodiv, x-transformers, DAPE
 // The two differ by a factor of sqrt(head_dim) on c. The sum includes the query's own key, so the
 // position of that key is not 0. y is k, other keys (--cope-sep-key), or v (--cope-val-gates).
-// e is shared by all heads. It starts at zeros, where gates have no gradient yet. Where p is cut
-// off no gradient comes to the gates. Defined for causal masks. x-transformers has two options:
+// e is shared by all heads. It starts at zeros, where gates have no gradient yet. Where p is
+// clipped, gates have no gradient. Defined for causal masks. x-transformers has two options:
 //   soft_onehot    c_ij = sum_m w_m q_i.e[m], w = softmax(-|p_ij - m| / 0.05): `spread`
 //   talking_heads  g_ij = sigma(sum_h' W_hh' s q_ih'.k_jh'): gates = mixed
 #pragma once

@@ -3,7 +3,7 @@
 // across. As transformers computes it:
 //   S_ij += T[bucket(j - i), h]                   if segment_i = segment_j
 //   S_ij += T[num_buckets + segment_i n + segment_j, h] else, n = segments
-// transformers takes the places of tokens for i and j and ignores the position ids it is given.
+// transformers uses token indices for i and j and ignores position ids.
 // What computes it is in src/relative/cpmant.cpp.
 #pragma once
 #include <vector>

@@ -3,8 +3,8 @@
 // arXiv:2405.14722, section 3; version 2 with kernels over the keys, arXiv:2410.04798, section 3:
 //   S_ij += W_2 act(W_1 [s_ij; b_ij] + b_1) + b_2,   act a leaky ReLU of slope 0.01
 // s_ij are the scaled scores of all heads, b_ij what other schemes of the call add (ALiBi, KERPLE,
-// FIRE). Without such a scheme: bias = false, over the scores alone. Version 2: kernel 3, both
-// layers run over the keys in order, hidden keys go in as 0. It is the last term of a call.
+// FIRE). Without such a scheme: bias = false, only the scores are read. Version 2: kernel 3, both
+// layers run over the keys in order, and hidden keys are read as 0. It is the last term of a call.
 #pragma once
 #include "posenc/relative/scheme.h"
 

@@ -11,13 +11,13 @@
 // without a logarithm: the ceiling is the smallest c with |r|^(mid-1) mid^c <= (M-1)^c mid^(mid-1).
 //
 // What implementations disagree on:
-// * the row of p2c: the paper and Algorithm 1 take row(j - i); every program takes row(i - j), and
-//   no reversal of E_rel turns one into the other, since -S has a row and S has none.
+// * the row of p2c: the paper and Algorithm 1 use row(j - i), every program uses row(i - j). Reversing
+//   E_rel does not convert one into the other, because -S has a row and S has none.
 // * |r| >= M with buckets: Microsoft's repository clamps r to +-(M - 1) first and reads row 1 in the
 //   far future; transformers, SEW-D and Microsoft's package 0.1.12 read row 0.
 // * c: Microsoft counts c2p, p2c, p2p; transformers' v1 every entry of pos_att_type, also p2p that it
-//   does not compute; its v2 only c2p and p2c. `count` says it.
-// * v1 takes the rows of min(length, S) distances out of E_rel, which are the same rows.
+//   does not compute; its v2 only c2p and p2c. `count` selects c.
+// * v1 slices the rows of min(length, S) distances from E_rel, which are the same rows.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -28,9 +28,9 @@
 
 namespace posenc::inline v0 {
 
-// tables: pos_key and pos_query are given. own: E_rel goes through projections of its own (v1, or
-// share_att_key=False). shared: through those of the content (share_att_key=True), whose gradient
-// here is the part that comes from E_rel.
+// tables: pos_key and pos_query are parameters. own: E_rel has its own projections (v1, or
+// share_att_key=False). shared: it uses those of the content (share_att_key=True); the gradient returned
+// here is the part from E_rel.
 enum class DebertaProjection : std::uint8_t { tables, own, shared };
 template <>
 struct EnumNames<DebertaProjection> {
@@ -43,8 +43,8 @@ struct EnumNames<DebertaP2c> {
   static constexpr std::array<std::string_view, 2> value{"code", "paper"};
 };
 
-// Last distances of the buckets mid + 1, mid + 2, ...; at most `n`, and those above 2^52 are left
-// out. Throws [deberta]: buckets < 4, max_distance not above buckets / 2 + 1.
+// Last distances of the buckets mid + 1, mid + 2, ...; at most `n`, without those above
+// 2^52. Throws [deberta]: buckets < 4, max_distance not above buckets / 2 + 1.
 POSENC_API std::vector<Index> deberta_thresholds(Index buckets, Index max_distance, Index n);
 
 struct Deberta {
@@ -73,7 +73,7 @@ struct Deberta {
 
   // tables: pos_key, pos_query [heads, 2 S, head_dim]. Else e_rel [2 S, width], norm_weight and
   // norm_bias [width], w_pos_k [heads * head_dim, width], b_pos_k [heads * head_dim], w_pos_q,
-  // b_pos_q; shared: w_k, b_k, w_q, b_q. What no term reads is left out.
+  // b_pos_q; shared: w_k, b_k, w_q, b_q. Arrays that no term reads are omitted.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;

@@ -3,8 +3,8 @@
 // equation 4; ViTDet, SAM (arXiv:2304.02643):
 //   S_ij += sum over axes of q_i . R_axis[floor(qy max(k/q, 1) - ky max(q/k, 1) + (k - 1) max(q/k, 1))]
 // q and k are the sizes of the axis for queries and keys (pooled ones differ). The q here is not
-// scaled, whatever the scale of q.k is. The positions of a call are the products: a query's place
-// times max(k/q, 1), a key's times max(q/k, 1); equal grids need nothing. Two axes are rows and
+// scaled, whatever the scale of q.k is. The positions of a call are products: a query's index
+// times max(k/q, 1), a key's times max(q/k, 1); for equal grids the index itself. Two axes are rows and
 // columns, three are time, rows, columns. A table of other than 2 max(q, k) - 1 rows is resized
 // linearly (SAM, ViTDet, torchvision; not by the authors of MViT). class_token: what the call's
 // query_class and key_class mark with 1 has no term.

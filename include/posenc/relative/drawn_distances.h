@@ -5,7 +5,7 @@
 // number a distance, unlike that of differences of drawn positions. future empty: as past.
 //   S_ij += b(past[i - j]) for j <= i,   b(-future[j - i]) else
 // The scheme S is any with terms by whole distance on axis 0; one that reads positions by themselves
-// (FIRE) or real distances is refused. What computes it is in src/relative/drawn_distances.cpp.
+// (FIRE) or real distances is rejected. What computes it is in src/relative/drawn_distances.cpp.
 #pragma once
 #include <algorithm>
 #include <vector>

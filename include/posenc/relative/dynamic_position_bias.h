@@ -2,7 +2,7 @@
 // A multilayer perceptron of the distance (x-transformers):
 //   S_ij += mlp(f(i - j))_h,  f(y) = y or sign(y) ln(|y| + 1)
 //   layer: Linear, LayerNorm where `norm`, x sigmoid(x); at the end Linear to the heads
-// The first LayerNorm of x-transformers has a weight alone (gamma), the others weight and bias.
+// The first LayerNorm of x-transformers has only a weight (gamma), the others weight and bias.
 // What computes it is in src/relative/dynamic_position_bias.cpp.
 #pragma once
 #include <vector>

@@ -10,7 +10,7 @@
 //                 plus 1e-8, divided by its largest value: each function by its own over
 //                 x = 0 .. L - 1 (the trained model; the authors' code since 57456a0)
 // f is these 3 n numbers, then the same times sign(j - i). L is the number of tokens that the model
-// was trained with (1536): distances do not lie beyond it.
+// was trained with (1536): longer distances are rejected.
 // What computes it is in src/relative/enformer.cpp.
 #pragma once
 #include <array>

@@ -5,8 +5,8 @@
 // so that the gate of the query's own step counts and that of the key's does not.
 //   bidirectional  two sets of gates: c_i - c_j for keys up to the query's own, c'_j - c'_i for later ones
 //   per_row        a gate for every pair: S_ij += sum over j <= t < i of log sigmoid(s_g x_i.y_t)
-// The bias is outside the scale of the content. It needs no positions: c goes by the order of the
-// keys, inside a call, and each query is among them at its own order.
+// The bias is outside the scale of the content. It reads no positions: c follows the order of the
+// keys of a call, and each query is among them at its own order.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct EnumNames<ForgettingForm> {
   static constexpr std::array<std::string_view, 3> value{"causal", "bidirectional", "per_row"};
 };
 // Where gates come from: log_gate is log f; logit is z; hidden projects a hidden state,
-// z = hidden W_f^T + b_f. per_row: given x and y, whatever is not hidden.
+// z = hidden W_f^T + b_f. per_row: inputs x and y unless hidden.
 enum class ForgettingGates : std::uint8_t { log_gate, logit, hidden };
 template <>
 struct EnumNames<ForgettingGates> {

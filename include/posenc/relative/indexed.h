@@ -5,8 +5,8 @@
 //   meets = query     S_ij += scale q_i . T[index_ij]
 //   meets = key       S_ij += scale k_j . T[index_ij]     iRPE's index of it is transposed: [j, i]
 //   meets = value     o_i += scale sum_j P_ij T[index_ij]
-// scale: of the term, 1 where it is not given; content_scale takes the content's. A negative index
-// is no row. The matrix takes memory of queries times keys.
+// scale: of the term, by default 1; content_scale uses the content's. A negative index means no row. The
+// matrix needs memory for queries times keys.
 #pragma once
 #include "posenc/relative/scheme.h"
 

@@ -13,8 +13,8 @@
 //   quantised  g(dy^2 + dx^2) + b
 //   product    (g(dy) + b) (2 b + 1) + g(dx) + b
 //   cross      two tables: g(dy) + b of one, g(dx) + b of the other, summed
-// round takes a half to the nearest even number; a whole x at or below alpha stays as it is. Offsets
-// beyond height and width count as the longest ones. class_token: pairs with a token that the
+// Halves are rounded to the nearest even number; a whole x at or below alpha is unchanged. Offsets beyond
+// height and width are clipped. class_token: pairs with a token that the
 // call's query_class or key_class marks with 1 have a row of their own, the last.
 // What computes it is in src/relative/irpe.cpp.
 #pragma once
@@ -48,9 +48,9 @@ struct Irpe {
   // I of an offset query - key; of the method cross that of dy.
   POSENC_API Index bucket(Index dy, Index dx) const;
 
-  // table, of the method cross table_rows and table_cols: [heads, rows] where it meets nothing,
-  // [heads, channels, rows] where q or k, [heads, rows, channels] where values; shared: 1 in place
-  // of heads. Zeros.
+  // table, of the method cross table_rows and table_cols: [heads, rows] for meets = nothing,
+  // [heads, channels, rows] for q or k, [heads, rows, channels] for values; shared: 1 instead of
+  // heads. Zeros.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,

@@ -2,7 +2,7 @@
 // A learned number a head and absolute offset on a grid. LeViT, Graham et al., arXiv:2104.01136,
 // section 4.2: S_ij += T[h, |dy| width + |dx|], dy and dx on axis 0 and axis 1 of the positions.
 // Programs number the rows in the order of a scan of the grid, which is this one.
-// Subsampled queries keep their places on the grid of the keys (positions 0, 2, 4 ..).
+// Subsampled queries keep their positions on the grid of the keys (0, 2, 4 ..).
 #pragma once
 #include "posenc/relative/scheme.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A window inside the sentence. OUR OWN DEFINITION (absolute/paragraph_offset.h says why): of query
+// A window inside the sentence. POSENC'S OWN DEFINITION (see absolute/paragraph_offset.h): of query
 // i and key j, delta = query - key,
-//   b_h(i, j) = near[h, delta + window]  where both stand in one sentence and |delta| <= window
+//   b_h(i, j) = near[h, delta + window]  if both are in one sentence and |delta| <= window
 //             = far[h]                   elsewhere
 // near and far start at 0. Axes of the positions of the call: 0 the token, 1 its sentence (any whole
 // numbers), as in paragraph_offset.
@@ -19,7 +19,7 @@ struct LocalWindow {
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   // Two terms of one table of the window's rows and the far one: inside a sentence a row by
-  // distance, across sentences the far row; each is void where the other serves.
+  // distance, across sentences the far row; each is disabled where the other applies.
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
 

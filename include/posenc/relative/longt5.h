@@ -3,11 +3,10 @@
 // and a summary of a block. Guo et al., arXiv:2112.07916, section 3.1.2:
 //   S_ij += T[bucket(j - i), h]                    key j is a token
 //   S_ij += G[bucket(block_j - block_i), h]        key j represents a block
-// Axis 0 of the positions is the token, axis 1 the block: a query's is the block it lies in, a
-// summary's its own number. transformers puts the tokens left over at the end into the last whole
-// block, and padding into block -1. The input is key_global, 1 for a summary. Which tokens are
-// seen (a radius, of tokens alone) is the call's mask. Not scaled, as in T5: the scheme asks for
-// scale 1. What computes it is in src/relative/longt5.cpp.
+// Axis 0 of the positions is the token, axis 1 the block: a query's is its own block, a
+// summary's its own number. transformers assigns remaining tokens at the end to the last whole block, and
+// padding to block -1. The input is key_global, 1 for a summary. The mask of the call limits which tokens
+// are visible (a radius). Not scaled, as in T5: the scheme requires scale 1. What computes it is in src/relative/longt5.cpp.
 #pragma once
 #include <vector>
 

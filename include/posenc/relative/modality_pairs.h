@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A number for every two modalities, and tables by distance where both share an axis:
 //   S_ij += B[m_i, m_j, h]
-//         + sum of T_t[clip(c_i - c_j, -k_t, k_t) + k_t, h] over tables t that serve (m_i, m_j)
-// c is the coordinate on axis_t of the positions. Table t serves queries of query_modality[t] and
-// keys of key_modality[t] (none given: of the same modality). The inputs are query_modality and
-// key_modality, 0 .. modalities - 1. No paper has just this: it is the form that biases between
-// text and images have in common. Not scaled with q.k.
+//         + sum of T_t[clip(c_i - c_j, -k_t, k_t) + k_t, h] over tables t of (m_i, m_j)
+// c is the coordinate on axis_t of the positions. Table t applies to queries of query_modality[t] and
+// keys of key_modality[t] (empty: of the same modality). The inputs are query_modality and
+// key_modality, 0 .. modalities - 1. It has no paper: it is the general form of biases
+// between text and images. Not scaled with q.k.
 #pragma once
 #include "posenc/relative/scheme.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // No position encoding. Haviv et al., arXiv:2203.16634; Kazemnejad et al., arXiv:2305.19466:
 //   S_ij = s q_i.k_j
-// A causal mask alone tells positions apart; without one the output permutes with the input.
+// A causal mask lets a model distinguish positions; without one the output permutes with the input.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a relative or contextual scheme becomes terms of attention (attention/term.h), and how their
-// gradients go back to its parameters and to the inputs of a call.
+// The concept of a relative or contextual scheme: lowering to terms of attention (attention/term.h), and
+// gradients of its parameters and of the inputs of a call.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace posenc::inline v0 {
 struct DistanceRun {
   Index first = 0, last = 0;
 };
-// Whole distances query - key that occur lie between min and max, both included.
+// Whole distances query - key that occur, between min and max inclusive.
 struct DistanceRange {
   Index min = 0, max = 0;
-  // Where few of them occur: all that do, as runs that ascend and leave gaps, the first from min and
-  // the last to max. Empty: any from min to max. A scheme may lower all of the range, or only these.
+  // If few of them occur: those, as ascending runs with gaps, the first from min and the last to max.
+  // Empty: any from min to max. A scheme may lower the whole range, or only these.
   std::vector<DistanceRun> runs{};
 };
 
-// What a scheme is told before any call.
+// What a scheme knows before any call.
 struct ScoreShape {
   Index heads = 0;      // of the queries, 1 .. 65536
   Index head_dim = 0;   // channels of q and k, 1 .. 65536
@@ -49,19 +49,19 @@ struct ScoreAxes {
 // Throws [who] if heads, head_dim, scale or the distances are invalid.
 POSENC_API void check_score_shape(const ScoreShape&, std::string_view who);
 
-// Sizes that a call decides, in the shape of an input. kBatch may come as 1.
+// Sizes of a call in the shape of an input. The axis kBatch may have size 1.
 inline constexpr Index kBatch = -1, kQueries = -2, kKeys = -3;
 
-// An array that comes with each call: classes, gates, hidden states. The names q, k and v are the
+// An array that belongs to each call: classes, gates, hidden states. The names q, k and v are the
 // call's own tensors (CoPE's gates from values): their gradients join those of the call.
 struct Input {
   std::string name;
   ArrayShape shape;
   bool integer = false;   // i64 or i32, else f64 or f32
-  bool optional = false;  // may come empty
+  bool optional = false;  // may be empty
 };
 
-// One call, as `bind` and `pull_back` see it.
+// The data of one call for `bind` and `pull_back`.
 struct CallData {
   Index batch = 1, queries = 0, keys = 0, query_offset = 0;
   Positions query_positions{}, key_positions{};
@@ -76,12 +76,12 @@ struct CallData {
   std::span<const Index> keys_by_order{};
 };
 
-// What terms point into: arrays that a scheme computes, whose memory stays where it is when the
-// lists grow or are moved. The store may not be copied.
+// Arrays that a scheme computes and that terms point to. Their memory keeps its address when the lists
+// grow or are moved. Not copyable.
 struct TermStore {
   std::vector<std::vector<double>> values;
   std::vector<std::vector<std::int32_t>> rows;
-  bool has_gaps = false;  // a line holds for the runs of a range alone
+  bool has_gaps = false;  // a line is valid only for the runs of a range
 
   TermStore() = default;
   TermStore(TermStore&&) = default;
@@ -89,7 +89,7 @@ struct TermStore {
   TermStore(const TermStore&) = delete;
   TermStore& operator=(const TermStore&) = delete;
 
-  // Each keeps the numbers and gives the view that a term needs. Throws [lowered]: sizes that do
+  // Each stores the numbers and returns the view for a term. Throws [lowered]: sizes that do
   // not fill the shape, lines without rows, edges that decrease or are not one fewer than the rows.
   // [batch, groups, n, channels], row-major.
   POSENC_API ConstTensorView table(std::vector<double> v, Index groups, Index n, Index channels,
@@ -109,7 +109,7 @@ struct TermStore {
 };
 
 // What a scheme requires of the call besides its terms. Schemes with different requests are
-// refused.
+// rejected.
 struct CallRequests {
   std::optional<double> scale{};  // of the content. T5: 1; DeBERTa: 1 / sqrt(3 D); absent: any
   ConstTensorView head_scale{};   // [1, H]: Swin V2's logit scale
@@ -126,18 +126,18 @@ struct LoweredTerms : TermStore {
   POSENC_API void add(const Term&);
 };
 
-// The gradients of one scheme's own terms, in order, and of the head_scale it asked for.
+// The gradients of one scheme's own terms, in order, and of the head_scale that it requested.
 struct LoweredGradient {
   std::span<const TermGradient> terms{};
   ConstTensorView head_scale{};  // f64 or f32 [1, H]; empty: none
 };
 
 // parameters  names, shapes, published initialisers; no numbers.
-// lower       parameters -> terms, in O(distances), in double, once a step. Places that a call
-//             fills (classes of a pair, given factors) are left empty.
+// lower       parameters -> terms, in O(distances), in double, once a step. Arrays of a call
+//             (classes of a pair, factors) stay empty.
 // pull_back   the transpose of lower and bind together (vector-Jacobian product), ACCUMULATED into
 //             d_parameters and d_inputs, in the order of parameters() and inputs(); an empty view
-//             or list is not wanted. `g` has an entry for each term that lower appended.
+//             or list is skipped. `g` has an entry for each term that lower appended.
 template <class S>
 concept RelativeScheme = Described<S> &&
     requires(const S& s, const ScoreShape& shape, std::span<const ConstTensorView> p,
@@ -150,7 +150,7 @@ concept RelativeScheme = Described<S> &&
 // A scheme that reads inputs of the call.
 // inputs  names and shapes of the arrays of a call.
 // bind    inputs -> the empty places of the scheme's own terms, in order: views, or O(tokens) work
-//         into `store`. No table is made again.
+//         into `store`. Tables are not computed again.
 template <class S>
 concept BindsInputs = RelativeScheme<S> &&
     requires(const S& s, const ScoreShape& shape, std::span<const ConstTensorView> p,

@@ -6,7 +6,7 @@
 // s is the scale of the content, ScoreShape::scale. Music Transformer (arXiv:1809.04281) and
 // NEZHA (arXiv:1909.00204) are the same with other settings. Implementations disagree on: the sign
 // (BERT and ESM count query - key), one table for keys and values or two, the clipped or no vector
-// beyond the table, a term k_j . A_r beside q_i . A_r and its scale, one table for all heads.
+// beyond the table, a term k_j . A_r besides q_i . A_r and its scale, one table for all heads.
 // What computes it is in src/relative/shaw.cpp; docs/relative/shaw.md says who uses what.
 #pragma once
 #include <optional>
@@ -27,7 +27,7 @@ template <>
 struct EnumNames<ShawBeyond> {
   static constexpr std::array<std::string_view, 3> value{"clip", "zero", "refuse"};
 };
-// Vectors that meet the weights: none, of a table of their own, those of the keys.
+// Vectors that the weights multiply: none, those of a separate table, those of the keys.
 enum class ShawValues : std::uint8_t { none, separate, shared };
 template <>
 struct EnumNames<ShawValues> {

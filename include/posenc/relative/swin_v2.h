@@ -4,8 +4,8 @@
 //   d' = sign(d) log2(1 + |8 d / (size - 1)|) / 3, size: of the window, or of the one it was
 //   trained with; MLP(c) = w2 relu(w1 c + b1). A window of size 1 has d' = 0.
 // form = cr (timm's Swin V2 CR): d' = sign(d) ln(1 + |d|), MLP(c) = w2 relu(w1 c + b1) + b2 without
-// sigmoid, logit_scale [heads]. cosine = false: the bias alone (timm's RelPosMlp). class_token: what
-// the call's query_class and key_class mark has no bias.
+// sigmoid, logit_scale [heads]. cosine = false: only the bias (timm's RelPosMlp). class_token:
+// tokens that query_class and key_class mark have no bias.
 #pragma once
 #include "posenc/relative/scheme.h"
 

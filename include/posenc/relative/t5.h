@@ -5,10 +5,10 @@
 //   causal:        nb = num_buckets,     base = 0;                          n = max(i - j, 0)
 //   me = nb / 2;  n < me: base + n;  else base + min(nb - 1, me + floor(K ln(n / me) /
 //   ln(max_distance / me))), K = nb - me
-// The logarithm is not taken: bucket me + k starts at the smallest n with n^K me^k >=
+// Computed without logarithms: bucket me + k starts at the smallest n with n^K me^k >=
 // max_distance^k me^K, in whole numbers. transformers' float32 logarithm loses an exact hit in 6 of
 // 1867 settings, none of them published. T5 does not scale q.k: the scheme sets scale 1.
-// contextual (mesh-tensorflow's option of that name): S_ij += q_i . A[bucket(j - i)] in place of the
+// contextual (mesh-tensorflow's option of that name): S_ij += q_i . A[bucket(j - i)] instead of the
 // number, a table of vectors for each head; q as the scores have it, T5's is not scaled.
 // Over real positions (`per_unit`) trunc(per_unit |i - j|) is what is bucketed: UDOP's boxes.
 // What computes it is in src/relative/t5.cpp.

@@ -4,9 +4,9 @@
 //   S_ij = (q_i + u_h) . k_j + (q_i + v_h) . R_(j - i) + k_j . R_(i - j)   the released code
 //   R_t = [sin(t w_m) | cos(t w_m)] of head_dim channels, not projected, shared by the heads
 // Not divided by sqrt(head_dim): the scheme sets scale 1, unless `scaled`. The paper
-// takes k_j as the head's channels of the hidden state, the code projects it: what the call gives
+// uses the head's channels of the hidden state as k_j, the code projects it: what the call passes
 // as k. Implementations disagree on the sign of the sine, on w (paper base^(-2m / head_dim), code
-// base^(-m / (head_dim / 2 - 1))) and on the term k_j . R, which the paper has not.
+// base^(-m / (head_dim / 2 - 1))) and on the term k_j . R, which the paper lacks.
 // What computes it is in src/relative/tener.cpp.
 #pragma once
 #include <vector>

@@ -3,7 +3,7 @@
 // Dai et al., arXiv:1901.02860):
 //   S_ij = s [ (q_i + u_h) . k_j + q_i . E_r,h + c_r,h ],   r = rows - 1 - min(i - j, last)
 // last = rows - 1, or clamp_len - 1 if that is less. s is the scale of the content, and scales c
-// too. For the past only: for a key after the query the authors' shift leaves what is next in
+// too. For the past only: for a key after the query the authors' shift reads the next number in
 // memory; here such a pair has no E and no c. r_emb and r_bias are of one layer.
 // What computes it is in src/relative/transformer_xl_learned.cpp.
 #pragma once

@@ -3,7 +3,7 @@
 //   S_ij = s (q_i . k_j + reset(x_i . y_j)) [+ reset(T[bucket(i - j)])],   s = 1 / sqrt(2 head_dim)
 //   x = LayerNorm(P) U_Q + b_Q, y = LayerNorm(P) U_K + b_K, by head
 // Token at position n has row n + 1 of P. reset: row of the class token: x_0 . y_0 of row 0 of P,
-// column of the class token: x_1 . y_1 of row 1; the paper has free numbers in their place and no
+// column of the class token: x_1 . y_1 of row 1; the paper has free numbers instead and no
 // LayerNorm. num_buckets > 0 is TUPE-R: T5's buckets of both sides, not scaled; there the class row
 // has row num_buckets / 2, which no distance has, and the class column the extra last row.
 // The inputs are query_class and key_class, 1 for the class token. Nothing is added at the input.

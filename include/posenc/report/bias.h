@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc bias: what a scheme or a layer adds to the score whatever queries and keys contain.
+// posenc bias: the part of a scheme's or a layer's score that does not depend on queries and keys.
 #pragma once
 #include <string>
 #include <vector>

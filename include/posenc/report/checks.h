@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two verbs that run more than this library has: a program that has it says how.
+// selftest and bench need code outside of this library: a program that links it passes functions here.
 #pragma once
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `posenc VERB ...` as a function. It touches no stream and ends no process.
+// `posenc VERB ...` as a function. It does not write to streams and does not end the process.
 #pragma once
 #include <functional>
 #include <span>

@@ -15,7 +15,7 @@ struct TableOptions {
   Index heads = 0;                                        // of --what bias
 };
 
-// Arrays where the request has a path or is in memory, else a text.
+// Arrays if the request has a path or is in memory, otherwise a text.
 Report table(TableOptions, const Request&);
 
 }  // namespace posenc::report

@@ -25,7 +25,7 @@ struct Verb {
 // In the order of --help.
 std::span<const Verb* const> verbs();
 const Verb* find_verb(std::string_view name);  // nullptr: there is none
-// Names, summaries, words and examples of all verbs, for programs that make something of them.
+// Names, summaries, words and examples of all verbs, for generators.
 Json verbs_json();
 
 }  // namespace posenc::report

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of a verb as data: options, flags and arguments that have their place. The command line
-// parses by them; help, completion, the manual page and the Python functions are made from them.
+// The words of a verb as data: options, flags and positional arguments. The command line parses by them; help, completion, the manual page and the Python functions are made from them.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,19 +14,19 @@
 
 namespace posenc::report {
 
-// No end worth naming.
+// No upper bound.
 inline constexpr Index kMost = Index{1} << 62;
 
 struct Word {
-  std::string names;  // "--heads", "-o,--output", or MODEL of an argument that has its place
-  std::string type;   // what stands for the value in help: "N"; empty: a flag
+  std::string names;  // "--heads", "-o,--output", or MODEL of a positional argument
+  std::string type;   // placeholder of the value in help: "N"; empty: a flag
   std::string help;
-  std::string fallback{};  // the default that help shows; empty: the help's own words
+  std::string fallback{};  // the default that help shows; empty: the help text states it
   bool is_required = false, is_repeatable = false;
   bool is_file = false;    // its value names a file that is read
   bool is_model = false;   // its value may name a model
-  bool is_output = false;  // says where the data go: functions return them instead
-  // Stores a value and returns what is wrong with it, or nothing.
+  bool is_output = false;  // names the output: functions return the data instead
+  // Stores a value; returns what is wrong with it, or an empty text.
   std::function<std::string(const std::string&)> store{};
   std::vector<std::string> given{};
 
@@ -43,7 +42,7 @@ struct Word {
 };
 
 enum class Takes { model, layer_of_model, model_or_scheme };
-// What -o of a verb holds.
+// The content of the output of a verb (-o).
 enum class Holds { nothing, text, one_array, arrays, picture };
 
 class Words {
@@ -61,9 +60,9 @@ class Words {
   Word& custom(const char* names, const char* type, const char* help,
                std::function<std::string(const std::string&)> store);
 
-  // MODEL or MODEL|SCHEME, and what chooses within it.
+  // MODEL or MODEL|SCHEME, and the options that select a part of it.
   void subject(SubjectOptions&, Takes);
-  // --json alone: the verb prints a report.
+  // Only --json: the verb prints a report.
   void json();
   // -o, --format and --json.
   Word& output(Holds, const char* help);
@@ -82,7 +81,7 @@ class Words {
   Holds holds_ = Holds::nothing;
 };
 
-// Decimal digits, the whole text: what is wrong with it, or nothing.
+// Decimal digits, the whole text. Returns what is wrong with it, or an empty text.
 std::string read_whole(const std::string& text, Index low, Index high, Index& to);
 std::string read_real(const std::string& text, double& to);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Axial rotary: axis a of the positions turns axes_dim[a] channels of the head. One definition for
+// Axial rotary: axis a of the positions rotates axes_dim[a] channels of the head. One definition for
 // the vision towers, FLUX, ChatGLM-6B's two streams, RetNet's spacing and other spacings of one
 // axis. With d channels of an axis and n = d/2 of its pairs, pair j of it has the frequency (times
 // scale)
@@ -35,7 +35,7 @@ struct EnumNames<AxialSpacing> {
       "geometric", "interlaced", "inclusive", "linear", "logarithmic", "periods", "constant"};
 };
 
-// Where the pairs of the axes stand.
+// How the pairs of the axes are arranged.
 //   sections   all pairs of the first axis, then the second .. in one block
 //   alternate  pair 0 of every axis, pair 1 of every axis .. in one block (Kimi-K2.5)
 //   blocks     a block of channels for each axis, paired within itself (Gemma-4 vision, ChatGLM-6B)
@@ -57,7 +57,7 @@ struct Axial {
   double scale = 1;
   AxialOrder order = AxialOrder::sections;
   std::vector<Index> stream;  // of each axis; empty: 0, 1, 2 ..
-  Index streams = 0;          // that a call gives; 0: as many as are used
+  Index streams = 0;          // of the positions of a call; 0: as many as are used
   Index direction = 1;
 
   // One frequency set for all axes when it is the same, else one after the other.
@@ -99,7 +99,7 @@ struct Axial {
   double frequency(std::size_t a, Index j) const;
 };
 
-// Presets: whose tower it is. `head_dim` is the tower's; positions as its own program makes them.
+// Presets of vision towers. `head_dim` is the tower's; positions as its own program makes them.
 namespace axial_presets {
 
 POSENC_API Axial two_axes(Index head_dim, Pairing pairing, double base = 10000);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two rotations in one sequence: positions below a bound turn by one spec, the others by another.
+// Two rotations in one sequence: positions below a bound rotate by one spec, the others by another.
 // LongRoPE's start tokens (Ding et al., arXiv:2402.13753, section 3.2): the first few positions
 // keep the plain rotary with gain 1.
-// Scores between the two sides depend on both positions, not on their difference alone.
+// Scores between the two sides depend on both positions, not only on their difference.
 #pragma once
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
@@ -24,8 +24,8 @@ ByPosition start_tokens(const S& scheme, const Chain& chain, Index bound, Contex
   return {bound, resolve(scheme), resolve(scheme, chain, context)};
 }
 
-// Turns runs of tokens by the plan of their side. Positions have one axis. Rows of a batch are gone
-// through one by one. Throws [by position]: several axes, fewer positions than tokens, plans of
+// Rotates runs of tokens by the plan for their positions. Positions have one axis. Rows of a batch are
+// processed one by one. Throws [by position]: several axes, fewer positions than tokens, plans of
 // different head_dim or dtype; and what RotaryPlan::apply throws.
 POSENC_API void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound,
                       const ConstQK& in, const QK& out, const Positions&,

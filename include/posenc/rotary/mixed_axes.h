@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed axes: every pair turns by a weighted sum of all position streams, with frequencies given or
-// learned, shared or per head. Heo et al., arXiv:2403.13298, eq. 5 (RoPE-Mixed):
+// Mixed axes: every pair rotates by a weighted sum of all position streams, with fixed or learned
+// frequencies, shared or for each head. Heo et al., arXiv:2403.13298, eq. 5 (RoPE-Mixed):
 //   phi_i = p_x theta^x_i + p_y theta^y_i
-// Also for any frequencies that no formula gives: frequencies [heads|1, axes, pairs], rad/position.
+// Also for frequencies without a formula: frequencies [heads|1, axes, pairs], rad/position.
 // Implementation: src/rotary/mixed_axes.cpp.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multi-axis rotary of decoders (M-RoPE): frequencies as rope's over the rotary width; each pair
 // follows one of the position streams t, h, w (e). Wang et al., arXiv:2409.12191, section 2.1.
-// sections count PAIRS. Text gives every stream the same position, and the result is rope's.
+// sections count PAIRS. Text has the same position in every stream, so the result is rope's.
 //   chunked        Qwen2-VL: sections[0] pairs t, then sections[1] h, then w; any number of streams
 //                  (four: HunYuan's XD-RoPE, ggml's MROPE; a section may be 0)
 //   interleaved    Qwen3-VL: all t, but h at pairs 1, 4, 7 .. < 3 sections[1], w at 2, 5, 8 ..
@@ -15,7 +15,7 @@
 //   ggml_mrope     ggml's MROPE: chunked, and starting again when the sections are used up
 //   ggml_imrope    ggml's IMROPE: pair k follows h if k % 3 = 1 and k < 3 sections[1], w if 2 ..,
 //                  t if 0 .., else the FOURTH stream, which llama.cpp leaves 0 for text: Qwen3-VL's
-//                  pairs 61 and 62 never turn there (transformers turns them by t)
+//                  pairs 61 and 62 do not rotate there (transformers rotates them by t)
 // Implementation: src/rotary/mrope.cpp.
 #pragma once
 #include "posenc/rotary/rope.h"
@@ -55,7 +55,7 @@ struct Mrope {
   OutputOrder output_order = OutputOrder::in_place;
 
   POSENC_API Rope rope() const;
-  // Position streams that a call must give.
+  // Number of position streams that a call must pass.
   POSENC_API Index streams() const;
   POSENC_API Spectrum spectrum() const;
   POSENC_API RotarySpec place(const Spectrum& scaled) const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding. Su et al., arXiv:2104.09864v5, eq. 15 and 34:
-//   theta_i = base^(-2i/rotary_dim),  i = 0 .. rotary_dim/2 - 1;  pair i turns by position *
+//   theta_i = base^(-2i/rotary_dim),  i = 0 .. rotary_dim/2 - 1;  pair i rotates by position *
 //   theta_i
 // rotary_dim < head_dim is a partial rotary (exponents over rotary_dim, prefix or any offset):
-// GPT-NeoX, GPT-J, Phi, GLM; DeepSeek's multi-head latent attention turns the tail. It is NOT
+// GPT-NeoX, GPT-J, Phi, GLM; DeepSeek's multi-head latent attention rotates the last channels. It is NOT
 // `proportional`.
 // Implementation: src/rotary/rope.cpp.
 #pragma once

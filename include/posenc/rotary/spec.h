@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary, lowered: plain structs that say which channels turn by which phase. A rotary definition
-// is two small functions: the spectrum that scalings act on, and where its pairs stand in a head.
+// Lowered rotary schemes: plain structs that state which channels rotate by which phase. A rotary
+// definition has two functions: the spectrum that scalings change, and the place of its pairs in a head.
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -38,7 +38,7 @@ struct RotaryBlock {
   bool operator==(const RotaryBlock&) const = default;
 };
 
-// Resolved for one range of lengths; holds no policy. No blocks: no rotation (NoPE).
+// Resolved for one range of lengths. No blocks: no rotation (NoPE).
 struct RotarySpec {
   Index head_dim = 0;
   std::vector<RotaryBlock> blocks;  // must not overlap; channels outside all are copied untouched
@@ -47,7 +47,7 @@ struct RotarySpec {
   // their sum one by one. conformance layouts.json says which model type does which.
   bool bfloat16_rounds_once = false;
 
-  POSENC_API double logit_factor() const;  // of the blocks; refuses blocks that disagree
+  POSENC_API double logit_factor() const;  // of the blocks; rejects blocks that disagree
   POSENC_API Index axes() const noexcept;  // position streams needed (at least 1)
   POSENC_API Index valid_from() const noexcept;
   POSENC_API Index valid_to() const noexcept;
@@ -55,8 +55,7 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// The direction of a definition as a block holds it; what fits no block becomes 0, which check
-// refuses.
+// The direction of a definition for a block; an invalid one becomes 0, which the check rejects.
 constexpr std::int32_t block_direction(Index direction) noexcept {
   return direction == 1 || direction == -1 ? static_cast<std::int32_t>(direction) : 0;
 }
@@ -73,7 +72,7 @@ concept RotaryScheme = Described<S> && requires(const S& s, const Spectrum& scal
   { s.place(scaled) } -> std::same_as<RotarySpec>;
 };
 
-// What may stand in a chain of scalings: a policy, or Scaling (registry.h).
+// An element of a chain of scalings: a policy, or Scaling (registry.h).
 template <class P>
 concept Rescales = requires(const P& scaling, Spectrum in, Context c) {
   { scaling.rescale(std::move(in), c) } -> std::same_as<Spectrum>;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // RotaryTable: cos and sin of positions 0 .. size-1, built once, shared by every batch and layer,
-// read in O(1) by position, as inference engines do. It grows by appending while readers read (what
-// they see never moves or changes); a changed scaling is built aside and published in one step.
+// read in O(1) by position, as inference engines do. It grows by appending while other threads read it
+// (rows that they see never move or change); rows of another scaling are built separately and published
+// in one step.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,7 +18,7 @@ namespace detail {
 struct RotaryTableState;
 }
 
-// A position that the table has no row for; never a silent identity.
+// What a call does for a position without a row.
 enum class BeyondTable : std::uint8_t { refuse, grow };
 template <>
 struct EnumNames<BeyondTable> {
@@ -26,11 +27,11 @@ struct EnumNames<BeyondTable> {
 
 class POSENC_API RotaryTable {
  public:
-  // One-axis and multi-axis specs (an axis-wise table of each pair's own position stream). Rows lie
-  // in any layout, for programs that read them from a snapshot; `half` is read fastest. Throws
+  // One-axis and multi-axis specs (an axis-wise table of each pair's own position stream). Rows have
+  // any layout, for programs that read them from a snapshot; `half` is read fastest. Throws
   // [rotary table]: xPos (its decay is not bounded), dtype not f32, f16, bf16, size < 0 or beyond
-  // the spec's valid_to (rows of positions that its frequencies never rotate); std::bad_alloc, with
-  // the bytes in its message, before anything is filled: more than the machine has.
+  // the spec's valid_to (positions for which its frequencies are not valid). Throws std::bad_alloc,
+  // with the number of bytes, if the machine does not have enough memory.
   RotaryTable(const RotarySpec&, Index positions, DType, TableLayout,
               BeyondTable = BeyondTable::refuse, const Executor& = default_executor());
   RotaryTable(const RotarySpec& spec, Index positions, DType dtype = DType::f32,
@@ -38,29 +39,28 @@ class POSENC_API RotaryTable {
               const Executor& executor = default_executor())
       : RotaryTable(spec, positions, dtype, TableLayout::half, beyond, executor) {}
   ~RotaryTable();
-  // What was moved from has size 0 and may be assigned to or destroyed; nothing else.
+  // A moved-from table has size 0 and may only be assigned to or destroyed.
   RotaryTable(RotaryTable&&) noexcept;
   RotaryTable& operator=(RotaryTable&&) noexcept;
 
-  // Another handle of the same table: what grows or is replaced in one is so in all.
+  // Another handle of the same table: growth and replacement are visible in all handles.
   RotaryTable share() const;
 
-  // Readers go on meanwhile; they wait for nothing. The default stays on the caller's thread, so
-  // that building does not take the readers' cores. Up to 2^20 positions (and at least the size at
-  // the start) rows are appended where they are; beyond, a larger table is built aside. Throws < 0.
+  // Other threads continue to read without waiting. By default it runs on the caller's thread, to leave
+  // cores to the readers. Up to 2^20 positions (and at least the size at
+  // the start) rows are appended in place; beyond, a larger table is built separately. Throws: size < 0.
   void grow(Index positions, const Executor& = inline_executor());
-  // Rows of another spec, as many; published in one step. Who holds a snapshot keeps the old ones.
+  // The same number of rows of another spec, published in one step. Existing snapshots keep the old rows.
   // Throws [rotary table]: blocks, pairs, heads or axes other than the table's; a size beyond the
   // spec's valid_to.
   void replace(const RotarySpec&, const Executor& = inline_executor());
   Index size() const noexcept;
   std::size_t bytes() const noexcept;  // of the rows
 
-  // What a reader holds: [positions, columns] of one version; valid as long as `keep_alive` lives.
+  // A reader's view of one version, [positions, columns]; valid as long as `keep_alive` lives.
   struct Snapshot {
     std::shared_ptr<const void> keep_alive;
-    // [positions, columns]: a block after the other, cosines and sines of its [heads,
-    // pairs] as the layout has them
+    // [positions, columns]: block after block, the cosines and sines of its [heads, pairs] in the layout
     ConstTensorView cos_sin;
     TableLayout layout = TableLayout::half;
     Index size = 0;
@@ -70,8 +70,8 @@ class POSENC_API RotaryTable {
   // (atomic). .npy has no bf16.
   void save(const FilePath&, TableLayout = TableLayout::half) const;
   // Maps a file that save() wrote; the spec must be the one it was built from: by the hash in the
-  // file (.safetensors) and by rows made anew. .safetensors says its layout, and another one asked
-  // for is refused; .npy does not: none given means half. Growing it makes it a table in memory.
+  // file (.safetensors) and by rows that are computed again. .safetensors records its layout, and another requested one is
+  // rejected; .npy does not record it, and the default is half. A table that grows moves into memory.
   static RotaryTable map(const FilePath&, const RotarySpec&, BeyondTable = BeyondTable::refuse,
                          std::optional<TableLayout> = std::nullopt);
 
@@ -98,13 +98,13 @@ class POSENC_API RotaryTableSet {
   std::vector<std::size_t> of_layer_;
 };
 
-// Rotate with rows looked up by position (i32 or i64). The plan says which channels turn, the table
-// by how much: it must hold the rows of the plan's spec, or have held them before it was replaced
-// (then it turns by the new ones; inverse and shift want the same gain). A position below 0 is
-// refused; one at or beyond size() is refused or grows the table (to at most 2^24 positions).
-// The lengths that count are those of the rows in the table (valid_from to valid_to of the spec it
-// was built from or replaced by), unless the plan allows others (plan_options.h).
-// Products are rounded once: precision hf_bfloat16_table with its own roundings is refused here.
+// Rotates with rows looked up by position (i32 or i64). The plan determines which channels rotate, the
+// table by which angles: it must contain the rows of the plan's spec, or have contained them before it
+// was replaced (then the new rows apply; inverse and shift require the same gain). A position below 0 is
+// rejected; one at or beyond size() is rejected or grows the table (to at most 2^24 positions). Lengths
+// outside valid_from to valid_to of the table's spec are rejected unless the plan allows them
+// (plan_options.h). Products are rounded once: precision hf_bfloat16_table with its own roundings is
+// rejected.
 POSENC_API void apply(const RotaryPlan&, const ConstQK& in, const QK& out, const RotaryTable&,
                       const Positions&, RotateMode = RotateMode::forward,
                       const Executor& = default_executor());

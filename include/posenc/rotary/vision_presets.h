@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // More towers by name, as transformers 5.23 runs them; the better known ones are in axial.h. Their
-// base is a number of the config and is given. Streams are (row, column) unless said.
+// base is a number of the config. Streams are (row, column) unless stated otherwise.
 // Implementation: src/rotary/vision_presets.cpp.
 #pragma once
 
@@ -22,7 +22,7 @@ POSENC_API Axial minimax_m3_vision(Index head_dim, double base);
 // are split; coordinates count from 1.
 POSENC_API Axial efficient_loftr(Index hidden_size, double base);
 // ESMFold-2: streams (x, y, z, number of the residue's space), real-valued; `spatial_pairs` for
-// each of the three, frequency base^(-j/pairs), half-split; pairs beyond stand still.
+// each of the three, frequency base^(-j/pairs), half-split; pairs beyond do not rotate.
 POSENC_API MixedAxes esmfold2(Index head_dim, Index spatial_pairs, double spatial_base,
                               Index uid_pairs, double uid_base);
 

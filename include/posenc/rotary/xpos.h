@@ -3,7 +3,7 @@
 //   zeta_i = (2i/d + gamma) / (1 + gamma), gamma = 0.4
 //   q_i grows by zeta_i^((p - c)/B), k_i shrinks by it;  B = scale_base (512)
 // Causal attention only. The centre c cancels in the score as long as it is the SAME for q and k:
-// it is an overflow guard, must be given, and must not change during the life of a key cache.
+// it is an overflow guard, is required, and must not change during the life of a key cache.
 // power_divisor: what position interpolation divides the power's position by. Interpolation by s
 // divides it too in rotary-embedding-torch (power_divisor = s), not in x-transformers (1).
 // Implementation: src/rotary/xpos.cpp.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every scaling needs: refusals in its own name, and changes that keep the three forms of a
-// spectrum (frequencies, geometric law, ggml's arguments) telling the same.
+// Helpers of scalings: errors in the scaling's name, and changes that keep the three forms of a spectrum
+// (frequencies, geometric law, ggml's arguments) consistent.
 // Implementation: src/scaling/checks.cpp.
 #pragma once
 #include <string_view>

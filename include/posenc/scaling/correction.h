@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The band of pairs between which NTK-by-parts and YaRN pass from "leave it" to "divide it by s".
+// The range of pairs over which NTK-by-parts and YaRN change from "unscaled" to "divided by s".
 // Peng et al., arXiv:2309.00071, section 3.2; the code of its authors.
 // Implementation: src/scaling/correction.cpp.
 #pragma once
@@ -8,16 +8,16 @@
 namespace posenc::inline v0 {
 
 // index      linear in the pair index between two correction dimensions: every code, hence models
-// rotations  linear in the number of turns within the trained length: what the paper writes
+// rotations  linear in the number of turns within the trained length: as in the paper
 enum class Ramp : std::uint8_t { index, rotations };
 template <>
 struct EnumNames<Ramp> {
   static constexpr std::array<std::string_view, 2> value{"index", "rotations"};
 };
 
-// What to do when the band is upside down (high < low).
-//   formula  the ramp as written, clamped: transformers and vLLM (a band wholly below pair 0 leaves
-//            every frequency alone)
+// What to do with a reversed range (high < low).
+//   formula  the ramp as written, clamped: transformers and vLLM (a range below pair 0 changes no
+//            frequency)
 //   step     at least 0.001 wide, so a step at low: ggml
 enum class ReversedRange : std::uint8_t { formula, step };
 template <>
@@ -34,11 +34,11 @@ struct CorrectionRange {
 POSENC_API double correction_pair(const Geometric& law, double length, double turns);
 
 // low from `fast` turns, high from `slow`; rounded outwards when truncate; clamped to [0, d - 1]
-// (d, not the number of pairs: as every code has it).
+// (d, not the number of pairs, as in every code).
 POSENC_API CorrectionRange correction_range(const Geometric& law, double length, double fast,
                                             double slow, bool truncate);
 
-// 0 below low (leave the frequency alone), 1 above high (divide it).
+// 0 below low (unscaled), 1 above high (divided).
 POSENC_API double correction_ramp(CorrectionRange r, double pair, ReversedRange reversed);
 
 // The paper's gamma: 1 at `fast` turns within the trained length and more, 0 at `slow` and less.

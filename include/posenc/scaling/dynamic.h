@@ -5,7 +5,8 @@
 // base for everything: length_rule=declared, declared_length=max_position, trained_length=
 // max_trained_positions (which it sets equal unless told otherwise, and then nothing is scaled);
 // before 0.33 declared_length = s M. See length_rule.h for what keeps a live cache consistent.
-// Per call, keys cached at one length meet queries of another: rotary/rerotate.h says what helps.
+// With per_call, cached keys have the frequencies of another length than new queries: see
+// rotary/rerotate.h.
 // Implementation: src/scaling/dynamic.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FoPE's rule for frequencies. Hua et al., arXiv:2412.17739, section 4: a pair that makes less than
-// one turn within the trained length N is not turned at all:
+// one turn within the trained length N does not rotate:
 //   theta'_i = theta_i if theta_i > 2 pi / N (or i < keep), else 0
 // Its Fourier coefficients are the caller's own cos and sin per head (CallerRows).
 // Implementation: src/scaling/fope.cpp.

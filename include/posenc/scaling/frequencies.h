@@ -4,7 +4,7 @@
 //   divisors         theta'_i = theta_i / values_i, 0 where the divisor is 1e30 or more
 //                    (GGUF's rope_freqs.weight, rope_factors_*.weight, ggml's freq_factors)
 //   learned_stretch  theta'_i = theta_i exp(alpha_i)          (Mistral-Large-4 in transformers)
-// attention_factor multiplies the gain, for files that carry it beside the list.
+// attention_factor multiplies the gain, for files that contain it besides the list.
 // Implementation: src/scaling/frequencies.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"

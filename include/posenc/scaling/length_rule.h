@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which length a rule of length goes by. There is no default: the choice decides whether cached
-// keys and new queries meet in the same frequencies.
-//   per_call   the length of each call, as transformers does; the result holds for that length only
+// Which length a length rule uses. There is no default: the choice determines whether cached keys and new
+// queries have the same frequencies.
+//   per_call   the length of each call, as transformers does; the result is valid for that length only
 //   declared   one declared maximum for everything (vLLM, llama.cpp, TensorRT-LLM): caches agree
 //   held       the length of the call that opened the cache, kept for its life: caches agree
 // Implementation: src/scaling/length_rule.cpp.
@@ -20,11 +20,11 @@ namespace detail {
 
 POSENC_API Index known_length(std::string_view who, Context context);
 
-// The length that the rule goes by.
+// The length that the rule uses.
 POSENC_API Index ruled_length(std::string_view who, LengthRule rule, Index declared,
                               Context context);
 
-// What per_call found for `length` holds from..to only; the other rules hold for good.
+// The result of per_call for `length` is valid for from .. to only; that of other rules always.
 POSENC_API void hold(Spectrum& s, LengthRule rule, Index from, Index to);
 
 }  // namespace detail

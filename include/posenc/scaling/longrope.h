@@ -5,9 +5,9 @@
 //     su    1 for f <= 1, else sqrt(1 + ln f / ln L)
 //     yarn  1 for f <= 1, else 0.1 ln f + 1
 // f is the file's `factor`, or max_position_embeddings / L. The same gain for short and long but
-// for the two mscales. The rule that switches must be named: transformers decides per call (its
+// for the two mscales. The switch rule is required: transformers decides per call (its
 // longest row), vLLM, llama.cpp and TensorRT-LLM by the declared maximum. Lists have one number for
-// each pair. PhiMoE never uses its long list: give the short one twice. The authors' start tokens
+// each pair. PhiMoE never uses its long list: pass the short one twice. The authors' start tokens
 // (positions below a few keep the plain rotary) are another spectrum for those positions: see
 // rotary/by_position.h.
 // Implementation: src/scaling/longrope.cpp.

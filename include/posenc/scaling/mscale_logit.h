@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek's factor on the softmax scale, g(s, mscale_all_dim)^2 with g of yarn.h, for scalings
 // other than YaRN: transformers 5.23 applies it for any rope_type but default. It multiplies the
-// whole logit, the unturned channels' part too, so that it cannot be folded into cos and sin.
+// whole logit, including channels that do not rotate, so it cannot be folded into cos and sin.
 // Implementation: src/scaling/mscale_logit.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"

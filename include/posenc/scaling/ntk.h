@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NTK-aware scaling without a rule of length, in the formulas that go by this name (d: width):
+// NTK-aware scaling without a length rule, in the formulas of this name (d: width):
 //   alpha        base' = base * s^(d/(d-2)); pair 0 stays, the last is divided by exactly s.
 //                bloc97; theta_rescale_factor of rotary-embedding-torch; HunYuan's `alpha` (also
 //                under the name "dynamic", in transformers, vLLM and TensorRT-LLM: it is static)

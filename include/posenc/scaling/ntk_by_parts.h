@@ -27,7 +27,7 @@ struct NtkByParts {
   double ntk_factor = 1, extrapolation = 1;
 
   POSENC_API Spectrum rescale(Spectrum s, Context) const;
-  // The same on behalf of another scaling, which refuses in its own name.
+  // The same for another scaling, with errors in its name.
   POSENC_API Spectrum rescale_as(std::string_view who, Spectrum s) const;
   bool operator==(const NtkByParts&) const = default;
   template <class S, class V>

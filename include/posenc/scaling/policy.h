@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scaling is a pure function from spectrum to spectrum; scalings are chained by applying them in
-// turn. One policy a file in this folder, one line each in registry.h.
+// A scaling is a pure function from spectrum to spectrum. A chain applies several, one after the other.
+// Each policy has one file in this folder and one line in registry.h.
 #pragma once
 #include <concepts>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace posenc::inline v0 {
 
-// What a length rule may ask. 0 = not known: policies that depend on it refuse 0 by name.
+// The input of length rules. 0 = not known: policies that depend on it reject 0 by name.
 struct Context {
   Index length = 0;
 };
@@ -22,10 +22,10 @@ concept ScalingPolicy = Described<S> && requires(const S& s, Spectrum in, Contex
   { s.rescale(std::move(in), c) } -> std::same_as<Spectrum>;
 };
 
-// The law base^(-2i/width), or a refusal in the name of the scaling that needs it.
+// The law base^(-2i/width), or an error in the name of the scaling that needs it.
 POSENC_API const Geometric& needs_geometric(const Spectrum&, std::string_view who);
 
-// A length rule's result holds for lengths [from, to] only.
+// The result of a length rule is valid for lengths [from, to] only.
 inline void narrow_validity(Spectrum& s, Index from, Index to) {
   s.valid_from = from > s.valid_from ? from : s.valid_from;
   s.valid_to = to < s.valid_to ? to : s.valid_to;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Proportional rotary (p-RoPE; Gemma-4's global layers, transformers "proportional"): the table
 // covers the whole head, with exponents over the whole head, but only the first
-// floor(fraction * d / 2) pairs turn:
+// floor(fraction * d / 2) pairs rotate:
 //   theta'_i = theta_i / s  for i < floor(fraction d / 2),  0 for the others
 // It is NOT a partial rotary of the prefix (rope's rotary_dim): other frequencies, other pairs.
 // Implementation: src/scaling/proportional.cpp.

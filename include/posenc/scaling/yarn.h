@@ -4,10 +4,10 @@
 //   e_i      = (1 - ramp_i) * extrapolation
 //   theta'_i = theta_i e_i + (theta_i / s)(1 - e_i)
 //   gain     = g(s, 1),  g(s, m) = 1 for s <= 1, else 0.1 m ln s + 1      on cos and sin of q and k
-// gain, exactly: attention_factor if given; else g(s, mscale) / g(s, mscale_all_dim) if both are
-// given; else g(s, 1); all three times attn_factor. (attention_factor REPLACES g, transformers'
-// key; attn_factor MULTIPLIES it, the authors' and ggml's key.) apply_scale=false: attn_factor
-// alone. transformers takes an mscale of 0 as not given; here it is a number: g(s, 0) = 1.
+// gain, exactly: attention_factor if set; else g(s, mscale) / g(s, mscale_all_dim) if both are set; else
+// g(s, 1); all three times attn_factor. (attention_factor REPLACES g, transformers'
+// key; attn_factor MULTIPLIES it, the authors' and ggml's key.) apply_scale=false: only
+// attn_factor. transformers ignores an mscale of 0; here it is a number: g(s, 0) = 1.
 // Implementation: src/scaling/yarn.cpp.
 #pragma once
 #include "posenc/scaling/correction.h"
@@ -41,12 +41,12 @@ struct Yarn {
   Index range_context = 0;  // vLLM's M-RoPE takes the range from 4 L
 
   POSENC_API Spectrum rescale(Spectrum s, Context) const;
-  // The same on behalf of another scaling, which refuses in its own name.
+  // The same for another scaling, with errors in its name.
   POSENC_API Spectrum rescale_as(std::string_view who, Spectrum s) const;
 
-  // What cos and sin are multiplied by.
+  // The factor of cos and sin.
   POSENC_API double gain() const;
-  // What the softmax scale is multiplied by where logit_from_mscale is set.
+  // The factor of the softmax scale if logit_from_mscale is set.
   POSENC_API double logit() const;
   POSENC_API CorrectionRange range_of(const Geometric& law, double length,
                                       std::string_view who = "yarn") const;
