@@ -5,7 +5,7 @@ that act on the score may); links and pictures exist, papers of arXiv are links 
 who uses it before it lists fields.
 
 Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, without the rows that the README of its folder
-has below "Common fields". Between <!-- schemes --> and <!-- /schemes --> of the README stands the list of all. --write writes both.
+has below "Common fields" or that an earlier table of the page has. Between <!-- schemes --> and <!-- /schemes --> of the README stands the list of all. --write writes both.
 """
 import argparse
 import json
@@ -34,18 +34,32 @@ def common(folder):
     return re.findall(r"^\| `.*$", section[1], re.M) if section else []
 
 
-def table(posenc, name, elsewhere):
+LEAST_SHARED = 3  # fewer rows that an earlier table of the page has are repeated
+
+
+def table(posenc, name, elsewhere, above):
+    """The table of a scheme. `above`: rows of earlier tables of the page, to which it adds its own."""
     scheme = json.loads(listed(posenc, name, "--json"))
-    lines, left_out = ["| field | default | |", "|---|---|---|"], []
+    rows, left_out = [], []
     for f in scheme["fields"]:
         default = "required" if f["required"] else "none" if f["default"] in (None, "") else f"`{f['default']}`"
         words = f["doc"] + (f", in {f['unit']}" if f["unit"] else "")
         if f["choices"]:
             words += ": " + ", ".join(f"`{c}`" for c in f["choices"])
         row = f"| `{f['name']}` | {default} | {words} |"
-        (left_out if row in elsewhere else lines).append(row)
-    end = "\n" + f"And {', '.join(row.split(' | ')[0][2:] for row in left_out)}: [common fields](README.md#common-fields).\n" if left_out else ""
-    return "\n".join(lines) + "\n" + end
+        (left_out if row in elsewhere else rows).append(row)
+    shared = [row for row in rows if row in above]
+    if len(shared) >= LEAST_SHARED:
+        rows = [row for row in rows if row not in above]
+    above += rows
+    ends = [f"{names(shared)}: as above."] if len(shared) >= LEAST_SHARED else []
+    ends += [f"{names(left_out)}: [common fields](README.md#common-fields)."] if left_out else []
+    lines = ["| field | default | |", "|---|---|---|", *rows] if rows else []
+    return "".join(line + "\n" for line in lines) + ("\n" if lines and ends else "") + "".join(f"And {end}\n" for end in ends)
+
+
+def names(rows):
+    return ", ".join(row.split(" | ")[0][2:] for row in rows)
 
 
 def shape(text):
@@ -110,8 +124,8 @@ def main():
     papers = set(NUMBER.findall((root / "docs/bibliography.md").read_text()))
     for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
-        elsewhere = common(page.parent)
-        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2], elsewhere) + m[4], text)
+        elsewhere, above = common(page.parent), []
+        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2], elsewhere, above) + m[4], text)
         new = SCHEMES.sub(lambda m: m[1] + schemes + m[3], new)
         tables |= {m[1] for m in TABLE.findall(text)}
         if new != text and args.write:

@@ -42,7 +42,7 @@ struct Boxes {
     v("coordinate", s.coordinate, Field{.doc = "channels of a corner, 0 = summed", .min = 0});
     v("shape", s.shape, Field{.doc = "channels of a height or width", .min = 0});
     v("clip", s.clip, Field{.doc = "heights and widths are clipped into the table"});
-    v("init", s.init, Field{.doc = "deviation of the tables at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the tables", .min = 0});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

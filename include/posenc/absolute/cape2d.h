@@ -49,7 +49,7 @@ struct Cape2d {
     v("radius", s.radius, Field{.doc = "lengths of the wave vectors"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 };

@@ -51,11 +51,11 @@ struct ComplexOrder {
       Field{.doc = "channels of each part", .min = 1, .max = 1e6, .required = true});
     v("vocabulary", s.vocabulary, Field{.doc = "words", .min = 1, .max = 1e9, .required = true});
     v("frequency", s.frequency, Field{.doc = "which words and channels share a frequency"});
-    v("phase", s.phase, Field{.doc = "which share an initial phase, none = there is none"});
+    v("phase", s.phase, Field{.doc = "which share an initial phase; none: no initial phase"});
     v("amplitude_gain", s.amplitude_gain, Field{.doc = "multiplies the amplitudes"});
-    v("padding_word", s.padding_word, Field{.doc = "word whose amplitude gets no gradient"});
-    v("init", s.init, Field{.doc = "deviation of the amplitudes at the start", .min = 0});
-    v("initializer", s.initializer, Field{.doc = "law of the amplitudes at the start"});
+    v("padding_word", s.padding_word, Field{.doc = "word whose amplitude has no gradient"});
+    v("init", s.init, Field{.doc = "initial deviation of the amplitudes", .min = 0});
+    v("initializer", s.initializer, Field{.doc = "initial distribution of the amplitudes"});
   }
 };
 

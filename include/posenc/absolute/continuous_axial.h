@@ -39,7 +39,7 @@ struct ContinuousAxial {
     v("activation", s.activation, Field{.doc = "of the hidden layers"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

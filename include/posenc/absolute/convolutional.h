@@ -35,10 +35,10 @@ struct Convolutional {
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width, Field{.doc = "channels", .min = 1, .max = 1e6, .required = true});
     v("kernel", s.kernel,
-      Field{.doc = "places of the kernel", .unit = "tokens", .min = 1, .max = 1e6});
+      Field{.doc = "taps of the kernel", .unit = "tokens", .min = 1, .max = 1e6});
     v("groups", s.groups, Field{.doc = "groups of channels", .min = 1, .max = 1e6});
-    v("weight_norm", s.weight_norm, Field{.doc = "weights are directions and lengths"});
-    v("add", s.add, Field{.doc = "the result is x plus the encoding, not the encoding alone"});
+    v("weight_norm", s.weight_norm, Field{.doc = "weight normalisation"});
+    v("add", s.add, Field{.doc = "the result is x plus the encoding, otherwise the encoding"});
   }
 };
 

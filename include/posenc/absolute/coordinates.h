@@ -47,7 +47,7 @@ struct Coordinates {
     v("radius", s.radius, Field{.doc = "one more channel, the distance from the centre"});
     v("gain", s.gain, Field{.doc = "multiplies the coordinates"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("compose", s.compose, Field{.doc = "how the coordinates meet the embedding"});
+    v("compose", s.compose, Field{.doc = "how the coordinates are combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 };

@@ -46,7 +46,7 @@ struct CrossModal {
     v("width", s.width,
       Field{.doc = "channels of the embedding", .min = 1, .max = 1e6, .required = true});
     v("modalities", s.modalities,
-      Field{.doc = "kinds of tokens", .min = 1, .max = 1e6, .required = true});
+      Field{.doc = "number of modalities", .min = 1, .max = 1e6, .required = true});
     v("widths", s.widths,
       Field{.doc = "channels of every axis, 0 = all of them, summed",
             .min = 0,
@@ -58,7 +58,7 @@ struct CrossModal {
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("gain", s.gain, Field{.doc = "multiplies the sinusoids"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of the type embedding at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the type embedding", .min = 0});
   }
 
  private:

@@ -16,7 +16,7 @@
 namespace posenc::inline v0 {
 
 struct DistanceOffset {
-  static constexpr Card card{"distance_offset", "mean of a row a distance", "posenc",
+  static constexpr Card card{"distance_offset", "mean of learned rows by distance", "posenc",
                              "own definition"};
   Index width = 0;  // 0: as wide as the table of the call
   Index window = 0;
@@ -31,12 +31,12 @@ struct DistanceOffset {
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width, Field{.doc = "channels", .min = 1, .max = 1e6, .required = true});
     v("window", s.window,
-      Field{.doc = "largest distance with a row of its own",
+      Field{.doc = "largest distance that has its own row",
             .unit = "tokens",
             .min = 0,
             .max = 1 << 30});
-    v("causal", s.causal, Field{.doc = "a token sees itself and what is before it"});
-    v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
+    v("causal", s.causal, Field{.doc = "a token sees itself and earlier tokens"});
+    v("init", s.init, Field{.doc = "initial deviation of the table", .min = 0});
   }
 };
 

@@ -60,7 +60,7 @@ struct FourierFeatures {
   static constexpr void describe(S& s, V&& v) {
     v("axes", s.axes, Field{.doc = "axes of the positions", .min = 1, .max = 8});
     v("bands", s.bands,
-      Field{.doc = "bands an axis; random: pairs", .min = 1, .max = 1e6, .required = true});
+      Field{.doc = "bands of each axis; random: pairs", .min = 1, .max = 1e6, .required = true});
     v("law", s.law, Field{.doc = "law of the bands"});
     v("first", s.first, Field{.doc = "lowest frequency, of all axes or of each, empty = 1"});
     v("last", s.last, Field{.doc = "highest frequency of linear and log"});
@@ -71,8 +71,8 @@ struct FourierFeatures {
     v("coordinates", s.coordinates, Field{.doc = "the coordinates themselves come first"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of random weights at the start", .min = 0});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("init", s.init, Field{.doc = "initial deviation of random weights", .min = 0});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first_channel", s.first_channel, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

@@ -14,8 +14,8 @@
 namespace posenc::inline v0 {
 
 struct Hierarchy {
-  static constexpr Card card{"hierarchy", "token, sentence, paragraph", "arXiv:2004.14996",
-                             "sec. 3"};
+  static constexpr Card card{"hierarchy", "positions of token, sentence, paragraph",
+                             "arXiv:2004.14996", "sec. 3"};
   Index width = 0;
   std::vector<Index> rows;    // of each level's table; 0: a sinusoid
   std::vector<Index> widths;  // channels of each level; empty: all have `width` and are added
@@ -48,7 +48,7 @@ struct Hierarchy {
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("beyond", s.beyond, Field{.doc = "an id without a row"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of the tables at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the tables", .min = 0});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

@@ -37,11 +37,10 @@ struct LearnableFourier {
     v("features", s.features,
       Field{.doc = "Fourier features", .min = 2, .max = 1e6, .required = true});
     v("hidden", s.hidden, Field{.doc = "hidden units", .min = 1, .max = 1e6, .required = true});
-    v("gamma", s.gamma,
-      Field{.doc = "1 / deviation of the frequencies at the start", .min = 1e-300});
+    v("gamma", s.gamma, Field{.doc = "1 / initial deviation of the frequencies", .min = 1e-300});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

@@ -50,9 +50,9 @@ struct Learned {
     v("l2norm", s.l2norm, Field{.doc = "rows are divided by their norm"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
-    v("initializer", s.initializer, Field{.doc = "law of the table at the start"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("init", s.init, Field{.doc = "initial deviation of the table", .min = 0});
+    v("initializer", s.initializer, Field{.doc = "initial distribution of the table"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }

@@ -16,7 +16,7 @@
 namespace posenc::inline v0 {
 
 struct LearnedAxes {
-  static constexpr Card card{"learned_axes", "a learned table an axis", "arXiv:1912.12180",
+  static constexpr Card card{"learned_axes", "a learned table for each axis", "arXiv:1912.12180",
                              "sec. 3.2"};
   Index width = 0;
   std::vector<Index> shape;   // rows of each axis' table
@@ -52,9 +52,9 @@ struct LearnedAxes {
     v("beyond", s.beyond, Field{.doc = "a position without a row"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of the tables at the start", .min = 0});
-    v("initializer", s.initializer, Field{.doc = "law of the tables at the start"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("init", s.init, Field{.doc = "initial deviation of the tables", .min = 0});
+    v("initializer", s.initializer, Field{.doc = "initial distribution of the tables"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

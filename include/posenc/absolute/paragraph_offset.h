@@ -48,7 +48,7 @@ struct ParagraphOffset {
     v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the table", .min = 0});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

@@ -70,7 +70,7 @@ struct Sinusoidal {
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("min_timescale", s.min_timescale, Field{.doc = "multiplies the frequencies", .min = 1e-300});
     v("scale", s.scale, Field{.doc = "multiplies the position"});
-    v("shift", s.shift, Field{.doc = "taken from the pairs in the exponents of shifted spacing"});
+    v("shift", s.shift, Field{.doc = "subtracted from the number of pairs in shifted spacing"});
     v("exponent_width", s.exponent_width,
       Field{.doc = "divides the exponents of paper spacing, 0 = width",
             .min = 0,
@@ -82,7 +82,7 @@ struct Sinusoidal {
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
     v("learned_gain", s.learned_gain, Field{.doc = "one learned number multiplies the encoding"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }

@@ -65,9 +65,7 @@ struct SinusoidalNd {
       Field{.doc = "position axis of every block, empty = in order", .min = 0, .max = 7});
     v("scale", s.scale, Field{.doc = "multiplies every block's coordinate, empty = 1"});
     v("starts", s.starts,
-      Field{.doc = "first channel of every block, empty = one behind the other",
-            .min = 0,
-            .max = 1e6});
+      Field{.doc = "first channel of every block, empty = contiguous", .min = 0, .max = 1e6});
     v("layouts", s.layouts,
       Field{.doc = "layout of every block, empty = layout", .from = "layout"});
     v("spacings", s.spacings,
@@ -76,7 +74,7 @@ struct SinusoidalNd {
       Field{.doc = "base of every block, empty = base", .min = 1e-300, .from = "base"});
     v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
-    v("arrangement", s.arrangement, Field{.doc = "a block an axis, or one layout over all"});
+    v("arrangement", s.arrangement, Field{.doc = "one block for each axis, or one layout for all"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("min_timescale", s.min_timescale, Field{.doc = "multiplies the frequencies", .min = 1e-300});
     v("exponent_width", s.exponent_width,
@@ -89,7 +87,7 @@ struct SinusoidalNd {
     v("zero_position", s.zero_position, Field{.doc = "position whose row is zero"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
-    v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
+    v("compose", s.compose, Field{.doc = "how the encoding is combined with the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 

@@ -100,12 +100,12 @@ struct Alibi {
   bool operator==(const Alibi&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("slopes", s.slopes, Field{.doc = "rule for head counts that are no power of two"});
+    v("slopes", s.slopes, Field{.doc = "rule for head counts that are not a power of two"});
     v("max_bias", s.max_bias, Field{.doc = "exponent of the last slope", .min = 0, .max = 1000});
     v("future", s.future, Field{.doc = "bias of keys in the future"});
-    v("learned", s.learned, Field{.doc = "one learned number a head"});
+    v("learned", s.learned, Field{.doc = "one learned number for each head"});
     v("alibi_heads", s.alibi_heads,
-      Field{.doc = "heads that get a slope, 0 = all", .min = 0, .max = 65536, .from = "heads"});
+      Field{.doc = "heads with a slope, 0 = all", .min = 0, .max = 65536, .from = "heads"});
     v("past_offset", s.past_offset, Field{.doc = "times the slope, on the strict past"});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
@@ -113,7 +113,7 @@ struct Alibi {
       Field{.doc = "rows of a grid of Euclidean distances, 0 = none", .min = 0, .max = 4096});
     v("width", s.width, Field{.doc = "columns of that grid", .min = 0, .max = 4096});
     v("batch", s.batch,
-      Field{.doc = "rows of learned numbers, one for each of the batch", .min = 1, .max = 1e9});
+      Field{.doc = "learned numbers for each batch entry, 0 = shared", .min = 1, .max = 1e9});
     v("total_heads", s.total_heads,
       Field{.doc = "heads of all shards of tensor parallelism, 0 = those of the call",
             .min = 0,
@@ -121,7 +121,7 @@ struct Alibi {
     v("first_head", s.first_head,
       Field{.doc = "the call's first head among total_heads", .min = 0, .max = 65535});
     v("sequences", s.sequences,
-      Field{.doc = "sequences of a ragged call with learned numbers of their own, 0 = none",
+      Field{.doc = "sequences of a ragged call that have their own learned numbers, 0 = shared",
             .min = 0,
             .max = 1e9});
     v("precision", s.precision, Field{.doc = "exact, or a program's rounding"});

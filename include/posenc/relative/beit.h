@@ -10,7 +10,7 @@
 namespace posenc::inline v0 {
 
 struct Beit {
-  static constexpr Card card{"beit", "a window's table with a class token", "arXiv:2106.08254",
+  static constexpr Card card{"beit", "bias by offset in a window, class token", "arXiv:2106.08254",
                              "code"};
   Index height = 14, width = 14;
   bool heads_first = false;

@@ -34,8 +34,9 @@ struct Bros {
   bool operator==(const Bros&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("coordinates", s.coordinates, Field{.doc = "of a box", .min = 1, .max = 1024});
-    v("frequencies", s.frequencies, Field{.doc = "of a coordinate", .min = 1, .max = 4096});
+    v("coordinates", s.coordinates, Field{.doc = "coordinates of a box", .min = 1, .max = 1024});
+    v("frequencies", s.frequencies,
+      Field{.doc = "frequencies of a coordinate", .min = 1, .max = 4096});
     v("base", s.base, Field{.doc = "of the frequencies", .min = 1e-300});
     v("unit", s.unit, Field{.doc = "multiplies the boxes"});
   }

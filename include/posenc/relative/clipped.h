@@ -18,8 +18,8 @@ struct EnumNames<DistanceSign> {
 };
 
 struct Clipped {
-  static constexpr Card card{"clipped", "a learned number by clipped distance",
-                             "Jumper et al. 2021", "suppl. alg. 4"};
+  static constexpr Card card{"clipped", "learned bias by clipped distance", "Jumper et al. 2021",
+                             "suppl. alg. 4"};
   Index clip = 32;
   DistanceSign sign = DistanceSign::query_minus_key;
   bool masked_row = false;
@@ -45,7 +45,7 @@ struct Clipped {
   static constexpr void describe(S& s, V&& v) {
     v("clip", s.clip,
       Field{
-          .doc = "largest distance with a row of its own", .unit = "tokens", .min = 0, .max = 1e8});
+          .doc = "largest distance that has its own row", .unit = "tokens", .min = 0, .max = 1e8});
     v("sign", s.sign, Field{.doc = "what row 0 is"});
     v("masked_row", s.masked_row, Field{.doc = "row 0 for pairs with a masked token"});
     v("heads_first", s.heads_first, Field{.doc = "the table is [heads, rows]"});

@@ -48,11 +48,11 @@ struct Conformer {
       Field{.doc = "width of the sinusoid", .min = 2, .max = 1e6, .required = true});
     v("base", s.base, Field{.doc = "of the sinusoid", .min = 1e-300});
     v("rows", s.rows,
-      Field{.doc = "rows of R as a parameter, an odd number; 0: R is made",
+      Field{.doc = "rows of R as a parameter, an odd number; 0: R is computed",
             .min = 0,
             .max = 16777215});
     v("even", s.even, Field{.doc = "the sine of a distance is that of its absolute value"});
-    v("biases", s.biases, Field{.doc = "u and v are there"});
+    v("biases", s.biases, Field{.doc = "whether u and v exist"});
     v("halves", s.halves, Field{.doc = "sines before cosines, not interleaved"});
     v("t2t", s.t2t, Field{.doc = "frequencies base^(-m / (d_model / 2 - 1))"});
   }

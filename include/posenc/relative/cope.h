@@ -66,11 +66,11 @@ struct Cope {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("positions", s.positions,
-      Field{.doc = "rows of the table; sums of gates beyond the last count as it",
+      Field{.doc = "rows of the table; larger sums of gates read the last row",
             .min = 1,
             .max = 1e6});
     v("scaling", s.scaling, Field{.doc = "what the scale of the content multiplies"});
-    v("gates", s.gates, Field{.doc = "what meets q in a gate"});
+    v("gates", s.gates, Field{.doc = "what is multiplied with q in a gate"});
     v("table", s.table, Field{.doc = "layout of pos_emb"});
     v("spread", s.spread,
       Field{.doc = "all rows are read, by softmax(-|p - m| / spread); 0: the two around p",

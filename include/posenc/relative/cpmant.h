@@ -35,9 +35,12 @@ struct CpmAnt {
   static constexpr void describe(S& s, V&& v) {
     v("num_buckets", s.num_buckets, Field{.doc = "rows by distance", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
     v("segments", s.segments, Field{.doc = "kinds of segments", .min = 1, .max = 4096});
-    v("init", s.init, Field{.doc = "deviation at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation", .min = 0});
   }
 };
 

@@ -34,7 +34,7 @@ struct Dape {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width, Field{.doc = "hidden units", .min = 1, .max = 65536});
-    v("bias", s.bias, Field{.doc = "the network reads what other schemes add as well"});
+    v("bias", s.bias, Field{.doc = "the network also reads the bias of other schemes"});
     v("kernel", s.kernel,
       Field{.doc = "keys that a layer reads, odd; version 2: 3", .min = 1, .max = 255});
     v("slope", s.slope, Field{.doc = "of the activation below 0"});

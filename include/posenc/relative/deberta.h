@@ -90,7 +90,7 @@ struct Deberta {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("max_relative_positions", s.max_relative_positions,
-      Field{.doc = "distances with a row of their own, or M of the buckets",
+      Field{.doc = "distances that have their own row, or M of the buckets",
             .unit = "tokens",
             .min = 1,
             .max = 1e6});
@@ -108,7 +108,7 @@ struct Deberta {
             .min = 0,
             .max = 4,
             .from = "1 + c2p + p2c + p2p"});
-    v("projection", s.projection, Field{.doc = "what E_rel goes through"});
+    v("projection", s.projection, Field{.doc = "projection of E_rel"});
     v("width", s.width,
       Field{.doc = "channels of E_rel, 0 = heads * head_dim",
             .min = 0,
@@ -117,7 +117,7 @@ struct Deberta {
     v("key_bias", s.key_bias, Field{.doc = "bias of the key projection; v1: false"});
     v("norm", s.norm, Field{.doc = "LayerNorm of E_rel: norm_rel_ebd"});
     v("norm_epsilon", s.norm_epsilon, Field{.doc = "of the LayerNorm", .min = 0});
-    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the parameters", .min = 0});
   }
 
  private:

@@ -14,7 +14,7 @@
 namespace posenc::inline v0 {
 
 struct Decomposed {
-  static constexpr Card card{"decomposed", "offsets of each axis meet the query",
+  static constexpr Card card{"decomposed", "query times a vector for each axis offset",
                              "arXiv:2112.01526", "eq. 4"};
   std::vector<Index> size{};
   std::vector<Index> key_size{};
@@ -36,11 +36,11 @@ struct Decomposed {
   bool operator==(const Decomposed&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("size", s.size, Field{.doc = "of each axis for queries, 2 or 3", .required = true});
-    v("key_size", s.key_size, Field{.doc = "of each axis for keys; none: as size"});
+    v("size", s.size, Field{.doc = "size of each axis for queries, 2 or 3 axes", .required = true});
+    v("key_size", s.key_size, Field{.doc = "size of each axis for keys; none: as size"});
     v("table_rows", s.table_rows,
       Field{.doc = "rows of each table; none: 2 max(size, key_size) - 1"});
-    v("class_token", s.class_token, Field{.doc = "the call marks tokens that have no term"});
+    v("class_token", s.class_token, Field{.doc = "inputs mark class tokens, which have no term"});
   }
 
  private:

@@ -34,7 +34,8 @@ struct DynamicPositionBias {
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width, Field{.doc = "units of a layer", .min = 1, .max = 65536, .required = true});
     v("depth", s.depth, Field{.doc = "hidden layers", .min = 1, .max = 64});
-    v("log_distance", s.log_distance, Field{.doc = "the distance goes in as sign(y) ln(|y| + 1)"});
+    v("log_distance", s.log_distance,
+      Field{.doc = "the input is sign(y) ln(|y| + 1) of the distance"});
     v("norm", s.norm, Field{.doc = "a LayerNorm after each hidden linear layer"});
     v("axis", s.axis, Field{.doc = "of the positions", .min = 0, .max = 7});
   }

@@ -52,8 +52,10 @@ struct Enformer {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("length", s.length,
-      Field{
-          .doc = "tokens that the basis is made for", .unit = "tokens", .min = 2, .max = 16777216});
+      Field{.doc = "number of tokens for which the basis is computed",
+            .unit = "tokens",
+            .min = 2,
+            .max = 16777216});
     v("features", s.features,
       Field{.doc = "functions of the basis, a multiple of 6", .min = 6, .max = 3072});
     v("gamma_maximum", s.gamma_maximum,

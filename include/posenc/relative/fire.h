@@ -37,10 +37,10 @@ struct Fire {
     v("width", s.width, Field{.doc = "hidden units", .min = 1, .max = 65536});
     v("initial_length", s.initial_length,
       Field{.doc = "L_0, times the learned multiplier", .unit = "tokens", .min = 1e-300});
-    v("initial_c", s.initial_c, Field{.doc = "c at the start"});
+    v("initial_c", s.initial_c, Field{.doc = "initial c"});
     v("keep_sign", s.keep_sign, Field{.doc = "psi has the sign of the distance (FlashT5)"});
     v("slope", s.slope, Field{.doc = "of the activation below 0; 0: ReLU"});
-    v("epsilon", s.epsilon, Field{.doc = "beside the normaliser", .min = 0});
+    v("epsilon", s.epsilon, Field{.doc = "added to the denominator", .min = 0});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
   }
 };

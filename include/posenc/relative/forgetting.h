@@ -62,16 +62,16 @@ struct Forgetting {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("form", s.form, Field{.doc = "which pairs gates are summed for"});
-    v("gates", s.gates, Field{.doc = "what the call brings"});
+    v("gates", s.gates, Field{.doc = "inputs of the call"});
     v("width", s.width,
       Field{.doc = "channels of the hidden state, with gates=hidden", .min = 0, .max = 1e6});
     v("gate_dim", s.gate_dim,
-      Field{.doc = "channels of the gates' own queries and keys, with form=per_row",
+      Field{.doc = "channels of the queries and keys of gates, with form=per_row",
             .min = 0,
             .max = 65536});
     v("log_scale", s.log_scale,
       Field{.doc = "multiplies log gates: post_log_scale of x-transformers"});
-    v("bias_init", s.bias_init, Field{.doc = "of b_f at the start; x-transformers: 5"});
+    v("bias_init", s.bias_init, Field{.doc = "initial value of b_f; x-transformers: 5"});
   }
 
  private:

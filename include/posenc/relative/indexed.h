@@ -25,8 +25,8 @@ struct EnumNames<IndexedTable> {
 };
 
 struct Indexed {
-  static constexpr Card card{"indexed", "a table and an index matrix of the call",
-                             "arXiv:2107.14222", "eq. 11 to 16"};
+  static constexpr Card card{"indexed", "learned table with an index matrix", "arXiv:2107.14222",
+                             "eq. 11 to 16"};
   Index rows = 0;
   IndexedMeets meets = IndexedMeets::nothing;
   Index groups = 0;
@@ -50,13 +50,17 @@ struct Indexed {
   bool operator==(const Indexed&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("rows", s.rows, Field{.doc = "of the table", .min = 1, .max = 1e9, .required = true});
-    v("meets", s.meets, Field{.doc = "what a row of the table meets"});
+    v("rows", s.rows, Field{.doc = "rows of the table", .min = 1, .max = 1e9, .required = true});
+    v("meets", s.meets, Field{.doc = "what a row of the table is multiplied with"});
     v("groups", s.groups,
-      Field{.doc = "tables of the heads; 0: one a head", .min = 0, .max = 65536, .from = "heads"});
-    v("table", s.table, Field{.doc = "axes of the table; of numbers, channels: [rows, groups]"});
-    v("content_scale", s.content_scale, Field{.doc = "the scale of q.k on the term"});
-    v("scale", s.scale, Field{.doc = "of the term, beside that of q.k where it is there"});
+      Field{.doc = "number of tables that heads share; 0: one for each head",
+            .min = 0,
+            .max = 65536,
+            .from = "heads"});
+    v("table", s.table,
+      Field{.doc = "order of the axes of the table; for numbers, channels means [rows, groups]"});
+    v("content_scale", s.content_scale, Field{.doc = "multiply the term by the scale of q.k"});
+    v("scale", s.scale, Field{.doc = "multiplies the term"});
     v("key_first", s.key_first, Field{.doc = "the index is [keys, queries]"});
   }
 

@@ -66,9 +66,9 @@ struct Irpe {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("method", s.method, Field{.doc = "the index of an offset"});
-    v("meets", s.meets, Field{.doc = "what a row of the table meets"});
-    v("alpha", s.alpha, Field{.doc = "offsets up to here have a row of their own", .min = 0});
-    v("beta", s.beta, Field{.doc = "the largest index, cut to a whole number", .min = 0});
+    v("meets", s.meets, Field{.doc = "what a row of the table is multiplied with"});
+    v("alpha", s.alpha, Field{.doc = "offsets up to here have their own row", .min = 0});
+    v("beta", s.beta, Field{.doc = "the largest index, truncated to a whole number", .min = 0});
     v("gamma", s.gamma, Field{.doc = "the offset that reaches beta", .min = 0});
     v("height", s.height, Field{.doc = "rows of the image", .min = 1, .max = 4096});
     v("width", s.width, Field{.doc = "columns of the image", .min = 1, .max = 4096});

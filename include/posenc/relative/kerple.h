@@ -46,10 +46,10 @@ struct Kerple {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("kernel", s.kernel, Field{.doc = "function of the distance"});
-    v("learned", s.learned, Field{.doc = "of power: both numbers, the slope, or none"});
+    v("learned", s.learned, Field{.doc = "learned numbers of power: both, the slope, or none"});
     v("weighted", s.weighted, Field{.doc = "multiplies q.k by exp of a second kernel"});
     v("floor", s.floor,
-      Field{.doc = "least value of the numbers; nemo: not used", .min = 0, .max = 1});
+      Field{.doc = "smallest value of the numbers; nemo: not used", .min = 0, .max = 1});
   }
 };
 

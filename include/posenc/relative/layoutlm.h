@@ -36,11 +36,14 @@ struct LayoutLm {
     v("num_buckets", s.num_buckets,
       Field{.doc = "rows of the table of the order", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
     v("num_buckets_2d", s.num_buckets_2d,
       Field{.doc = "rows of the tables of boxes", .min = 2, .max = 65536});
     v("max_distance_2d", s.max_distance_2d,
-      Field{.doc = "from here on one bucket", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket", .min = 2, .max = 1e9});
     v("scaled", s.scaled,
       Field{.doc = "the biases are multiplied by the scale of the content (v3)"});
     v("heads_first", s.heads_first, Field{.doc = "tables are [heads, buckets], as linear layers"});

@@ -9,8 +9,8 @@
 namespace posenc::inline v0 {
 
 struct Levit {
-  static constexpr Card card{"levit", "a table of absolute offsets on a grid", "arXiv:2104.01136",
-                             "sec. 4.2"};
+  static constexpr Card card{"levit", "learned bias by absolute offset on a grid",
+                             "arXiv:2104.01136", "sec. 4.2"};
   Index height = 14, width = 14;
   bool heads_first = true;
 

@@ -33,7 +33,7 @@ struct LocalWindow {
   static constexpr void describe(S& s, V&& v) {
     v("window", s.window,
       Field{
-          .doc = "tokens to both sides", .unit = "tokens", .min = 0, .max = 1e6, .required = true});
+          .doc = "tokens on both sides", .unit = "tokens", .min = 0, .max = 1e6, .required = true});
   }
 
  private:

@@ -37,7 +37,9 @@ struct LongT5 {
   static constexpr void describe(S& s, V&& v) {
     v("num_buckets", s.num_buckets, Field{.doc = "rows of each table", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket, of tokens and of blocks", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket, for tokens and blocks",
+            .min = 2,
+            .max = 1e9});
   }
 
  private:

@@ -41,7 +41,7 @@ struct MarianAlibi {
   bool operator==(const MarianAlibi&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("attention", s.attention, Field{.doc = "which start the numbers have"});
+    v("attention", s.attention, Field{.doc = "initial values, by kind of attention"});
     v("absolute", s.absolute, Field{.doc = "the slope is -|m|, else m"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
   }

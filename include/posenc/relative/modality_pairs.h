@@ -12,7 +12,7 @@
 namespace posenc::inline v0 {
 
 struct ModalityPairs {
-  static constexpr Card card{"modality_pairs", "numbers and tables of two modalities", "posenc",
+  static constexpr Card card{"modality_pairs", "learned bias for pairs of modalities", "posenc",
                              "own definition"};
   Index modalities = 2;
   std::vector<Index> query_modality{}, key_modality{}, axis{}, clip{};
@@ -32,12 +32,12 @@ struct ModalityPairs {
   bool operator==(const ModalityPairs&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("modalities", s.modalities, Field{.doc = "kinds of tokens", .min = 1, .max = 1024});
-    v("query_modality", s.query_modality, Field{.doc = "of the queries of each table"});
+    v("modalities", s.modalities, Field{.doc = "number of modalities", .min = 1, .max = 1024});
+    v("query_modality", s.query_modality, Field{.doc = "modality of the queries of each table"});
     v("key_modality", s.key_modality,
-      Field{.doc = "of the keys of each table; none: that of the queries"});
-    v("axis", s.axis, Field{.doc = "of the positions, of each table; none: 0"});
-    v("clip", s.clip, Field{.doc = "largest distance with a row of its own, of each table"});
+      Field{.doc = "modality of the keys of each table; none: that of the queries"});
+    v("axis", s.axis, Field{.doc = "axis of the positions for each table; none: 0"});
+    v("clip", s.clip, Field{.doc = "largest distance that has its own row, for each table"});
   }
 
  private:

@@ -41,10 +41,13 @@ struct ProphetNet {
   static constexpr void describe(S& s, V&& v) {
     v("d_model", s.d_model,
       Field{.doc = "channels of the hidden state", .min = 1, .max = 65536, .required = true});
-    v("num_buckets", s.num_buckets, Field{.doc = "rows a head", .min = 2, .max = 65536});
+    v("num_buckets", s.num_buckets, Field{.doc = "rows for each head", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
-    v("init", s.init, Field{.doc = "deviation of the weight at the start", .min = 0});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
+    v("init", s.init, Field{.doc = "initial deviation of the weight", .min = 0});
   }
 
  private:

@@ -58,7 +58,7 @@ struct RelativeProjection {
       Field{.doc = "distances of a curve", .unit = "tokens", .min = 1, .max = 1e7});
     v("width", s.width,
       Field{.doc = "channels of the hidden state", .min = 1, .max = 1e6, .required = true});
-    v("init", s.init, Field{.doc = "deviation of the curves at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the curves", .min = 0});
     v("projection_bias", s.projection_bias, Field{.doc = "the projection has a bias, b_r"});
     v("log_scaling_n_floor", s.log_scaling_n_floor,
       Field{.doc = "tokens from which the bias grows with the logarithm of the query's position, "
@@ -67,7 +67,7 @@ struct RelativeProjection {
             .min = 0});
     v("log_scaling_alpha", s.log_scaling_alpha, Field{.doc = "slope of that growth", .min = 0});
     v("log_scaling_by", s.log_scaling_by,
-      Field{.doc = "what counts for it: the position of the query, or its order among the keys"});
+      Field{.doc = "the query's position, or its order among the keys"});
     v("l2_clip", s.l2_clip,
       Field{.doc = "largest norm of the projected vector of a head, 0 = no limit", .min = 0});
   }

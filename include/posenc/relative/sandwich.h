@@ -35,7 +35,7 @@ struct Sandwich {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width, Field{.doc = "of the sinusoid", .unit = "channels", .min = 2, .max = 1e6});
-    v("form", s.form, Field{.doc = "whose sum"});
+    v("form", s.form, Field{.doc = "program whose sum is computed"});
   }
 
  private:

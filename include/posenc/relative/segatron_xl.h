@@ -46,7 +46,7 @@ struct SegatronXl {
             .min = 2,
             .max = 1e6});
     v("base", s.base, Field{.doc = "of the sinusoids", .min = 1e-300});
-    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the parameters", .min = 0});
   }
 
  private:

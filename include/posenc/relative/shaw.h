@@ -83,7 +83,7 @@ struct Shaw {
             .unit = "tokens",
             .min = 0,
             .max = 16777216});
-    v("sign", s.sign, Field{.doc = "the distance that the rows of the table rise with"});
+    v("sign", s.sign, Field{.doc = "distance by which the rows of the table are ordered"});
     v("beyond", s.beyond,
       Field{.doc = "a distance without a row: the last row, nothing, an error"});
     v("values", s.values, Field{.doc = "vectors added to the values"});
@@ -91,13 +91,13 @@ struct Shaw {
     v("key_term", s.key_term, Field{.doc = "k_j . A_r, of the same table and row"});
     v("key_scale", s.key_scale, Field{.doc = "of the key term; none: the content's"});
     v("groups", s.groups,
-      Field{.doc = "tables of the heads, an axis of the parameters; 0: one table, no axis",
+      Field{.doc = "number of tables that heads share; 0: one table without this axis",
             .min = 0,
             .max = 65536});
     v("table", s.table,
       Field{.doc = "learned, or row r the sinusoid of position r, which is not learned"});
     v("init", s.init,
-      Field{.doc = "deviation of the tables at the start; none: Glorot's uniform law", .min = 0});
+      Field{.doc = "initial deviation of the tables; none: Glorot uniform", .min = 0});
   }
 
  private:

@@ -28,7 +28,7 @@ struct StickBreaking {
   bool operator==(const StickBreaking&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("own", s.own, Field{.doc = "what is left goes to the value of the token itself"});
+    v("own", s.own, Field{.doc = "the remaining probability goes to the token's own value"});
   }
 };
 

@@ -18,7 +18,8 @@ struct EnumNames<WindowTable> {
 };
 
 struct Swin {
-  static constexpr Card card{"swin", "a table of offsets in a window", "arXiv:2103.14030", "eq. 4"};
+  static constexpr Card card{"swin", "learned bias by offset in a window", "arXiv:2103.14030",
+                             "eq. 4"};
   Index height = 7, width = 7;
   DistanceSign sign = DistanceSign::query_minus_key;
   WindowTable table = WindowTable::rows;
@@ -41,7 +42,7 @@ struct Swin {
   static constexpr void describe(S& s, V&& v) {
     v("height", s.height, Field{.doc = "rows of the window", .min = 1, .max = 4096});
     v("width", s.width, Field{.doc = "columns of the window", .min = 1, .max = 4096});
-    v("sign", s.sign, Field{.doc = "the offset that the rows of the table rise with"});
+    v("sign", s.sign, Field{.doc = "offset by which the rows of the table are ordered"});
     v("table", s.table, Field{.doc = "the axes of the table"});
   }
 };

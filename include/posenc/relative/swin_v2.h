@@ -18,7 +18,7 @@ struct EnumNames<SwinV2Form> {
 };
 
 struct SwinV2 {
-  static constexpr Card card{"swin_v2", "cosine attention, a bias of log-spaced offsets",
+  static constexpr Card card{"swin_v2", "cosine attention, bias of log-spaced offsets",
                              "arXiv:2111.09883", "eq. 2, 3"};
   Index height = 8, width = 8;
   Index pretrained_height = 0, pretrained_width = 0;
@@ -49,19 +49,19 @@ struct SwinV2 {
     v("height", s.height, Field{.doc = "rows of the window", .min = 1, .max = 4096});
     v("width", s.width, Field{.doc = "columns of the window", .min = 1, .max = 4096});
     v("pretrained_height", s.pretrained_height,
-      Field{.doc = "of the window it was trained with; 0: height",
+      Field{.doc = "rows of the window in training, 0 = height",
             .min = 0,
             .max = 4096,
             .from = "height"});
     v("pretrained_width", s.pretrained_width,
-      Field{.doc = "of the window it was trained with; 0: width",
+      Field{.doc = "columns of the window in training, 0 = width",
             .min = 0,
             .max = 4096,
             .from = "width"});
     v("hidden", s.hidden, Field{.doc = "units of the MLP", .min = 1, .max = 65536});
     v("form", s.form, Field{.doc = "coordinates and MLP of Swin V2 or of Swin V2 CR"});
-    v("cosine", s.cosine, Field{.doc = "q and k of length 1, times the learned scale"});
-    v("class_token", s.class_token, Field{.doc = "the call marks tokens that have no bias"});
+    v("cosine", s.cosine, Field{.doc = "cosine of q and k times the learned scale"});
+    v("class_token", s.class_token, Field{.doc = "inputs mark class tokens, which have no bias"});
   }
 
  private:

@@ -64,15 +64,19 @@ struct T5 {
             .required = true});
     v("num_buckets", s.num_buckets, Field{.doc = "rows of the table", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "of the positions", .min = 0, .max = 7});
     v("heads_first", s.heads_first, Field{.doc = "the table is [heads, num_buckets]"});
     v("per_unit", s.per_unit,
-      Field{.doc = "tokens that a distance of 1 of real positions counts as; 0: whole distances",
+      Field{.doc = "real positions: tokens for a distance of 1; 0: whole distances",
             .min = 0,
             .max = 1e9});
-    v("contextual", s.contextual, Field{.doc = "a vector that meets q in place of each number"});
+    v("contextual", s.contextual,
+      Field{.doc = "vectors that are multiplied with q instead of numbers"});
   }
 
  private:

@@ -49,8 +49,9 @@ struct Tener {
   static constexpr void describe(S& s, V&& v) {
     v("sign", s.sign, Field{.doc = "the distance in the terms of q and v_bias"});
     v("spacing", s.spacing, Field{.doc = "of the frequencies"});
-    v("key_term", s.key_term, Field{.doc = "k_j . R_(i - j), which the paper has not"});
-    v("scaled", s.scaled, Field{.doc = "all terms take the scale of the content"});
+    v("key_term", s.key_term,
+      Field{.doc = "adds k_j . R_(i - j), as in the code, not in the paper"});
+    v("scaled", s.scaled, Field{.doc = "the scale of the content multiplies all terms"});
     v("base", s.base, Field{.doc = "of the sinusoid", .min = 1e-300});
   }
 

@@ -41,7 +41,7 @@ struct TransformerXl {
       Field{.doc = "width of the sinusoid", .min = 2, .max = 1e6, .required = true});
     v("base", s.base, Field{.doc = "of the sinusoid", .min = 1e-300});
     v("clamp_len", s.clamp_len, Field{.doc = "largest distance, 0 = none", .min = 0});
-    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the parameters", .min = 0});
   }
 
  private:

@@ -42,7 +42,7 @@ struct TransformerXlLearned {
             .required = true});
     v("clamp_len", s.clamp_len,
       Field{.doc = "rows that are read, from the last; 0 = all", .min = 0});
-    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+    v("init", s.init, Field{.doc = "initial deviation of the parameters", .min = 0});
   }
 
  private:

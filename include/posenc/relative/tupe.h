@@ -36,11 +36,14 @@ struct Tupe {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("positions", s.positions, Field{.doc = "0 .. positions - 1", .min = 1, .max = 16777216});
-    v("reset", s.reset, Field{.doc = "the class token has numbers of its own"});
+    v("reset", s.reset, Field{.doc = "the class token has its own numbers"});
     v("num_buckets", s.num_buckets,
-      Field{.doc = "of TUPE-R's relative part; 0: TUPE-A", .min = 0, .max = 65536});
+      Field{.doc = "buckets of TUPE-R's relative part, 0 = TUPE-A", .min = 0, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
     v("epsilon", s.epsilon, Field{.doc = "of the LayerNorm", .min = 0});
   }
 

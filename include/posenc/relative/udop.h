@@ -35,17 +35,20 @@ struct Udop {
     v("num_buckets", s.num_buckets,
       Field{.doc = "rows of the table of the order", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
     v("horizontal_buckets", s.horizontal_buckets,
       Field{.doc = "rows of the table", .min = 2, .max = 65536});
     v("horizontal_max_distance", s.horizontal_max_distance,
-      Field{.doc = "from here on one bucket", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket", .min = 2, .max = 1e9});
     v("vertical_buckets", s.vertical_buckets,
       Field{.doc = "rows of the table", .min = 2, .max = 65536});
     v("vertical_max_distance", s.vertical_max_distance,
-      Field{.doc = "from here on one bucket", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket", .min = 2, .max = 1e9});
     v("per_unit", s.per_unit,
-      Field{.doc = "what a distance of 1 between boxes counts as", .min = 1e-9, .max = 1e9});
+      Field{.doc = "distance for 1 between boxes", .min = 1e-9, .max = 1e9});
   }
 };
 

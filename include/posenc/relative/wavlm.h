@@ -37,7 +37,10 @@ struct WavLm {
   static constexpr void describe(S& s, V&& v) {
     v("num_buckets", s.num_buckets, Field{.doc = "rows of the table", .min = 2, .max = 65536});
     v("max_distance", s.max_distance,
-      Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
+      Field{.doc = "distances from here on share one bucket",
+            .unit = "tokens",
+            .min = 2,
+            .max = 1e9});
   }
 };
 

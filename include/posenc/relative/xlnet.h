@@ -64,15 +64,14 @@ struct XlNet {
     v("clamp_len", s.clamp_len,
       Field{.doc = "largest distance on each side, 0 = none", .unit = "tokens", .min = 0});
     v("segments", s.segments,
-      Field{
-          .doc = "numbers of segments that occur, 0 = no term of segments", .min = 0, .max = 4096});
-    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+      Field{.doc = "number of segments, 0 = no segment term", .min = 0, .max = 4096});
+    v("init", s.init, Field{.doc = "initial deviation of the parameters", .min = 0});
     v("class_token", s.class_token,
-      Field{.doc = "the class token has no term of positions and segments (Funnel)"});
+      Field{.doc = "pairs with the class token have no position and segment terms (Funnel)"});
     v("segment_rows", s.segment_rows,
       Field{.doc = "row 0 of seg_embed: of one segment, or of different ones (Funnel)"});
     v("shared_segment", s.shared_segment,
-      Field{.doc = "segment that counts as the same as every other, -1 = none (Funnel: 2)",
+      Field{.doc = "segment that is equal to every other, -1 = none (Funnel: 2)",
             .min = -1,
             .max = 4095});
   }

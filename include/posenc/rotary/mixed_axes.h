@@ -28,7 +28,7 @@ struct MixedAxes {
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("offset", s.offset, Field{.doc = "first rotated channel", .min = 0, .max = 65536});
     v("heads", s.heads,
-      Field{.doc = "heads with frequencies of their own", .min = 1, .max = 65536});
+      Field{.doc = "1 = shared, or heads that have their own frequencies", .min = 1, .max = 65536});
     v("axes", s.axes, Field{.doc = "position streams", .min = 1, .max = 256});
     v("frequencies", s.frequencies,
       Field{.doc = "[heads, axes, pairs]", .unit = "rad/position", .required = true});

@@ -68,7 +68,7 @@ struct Mrope {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("rotary_dim", s.rotary_dim,
-      Field{.doc = "rotated channels, 0 = all behind offset",
+      Field{.doc = "rotated channels, 0 = all from offset on",
             .min = 0,
             .max = 65536,
             .from = "head_dim - offset"});
@@ -76,10 +76,10 @@ struct Mrope {
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
     v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("sections", s.sections, Field{.doc = "pairs of each stream", .min = 0, .required = true});
-    v("layout", s.layout, Field{.doc = "how the streams share the pairs", .required = true});
+    v("layout", s.layout, Field{.doc = "which stream rotates each pair", .required = true});
     v("direction", s.direction,
       Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
-    v("output_order", s.output_order, Field{.doc = "where rotated channels are left"});
+    v("output_order", s.output_order, Field{.doc = "order of the rotated channels"});
   }
 };
 

@@ -28,7 +28,7 @@ struct Rope {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("rotary_dim", s.rotary_dim,
-      Field{.doc = "rotated channels, 0 = all behind offset",
+      Field{.doc = "rotated channels, 0 = all from offset on",
             .min = 0,
             .max = 65536,
             .from = "head_dim - offset"});
@@ -37,7 +37,7 @@ struct Rope {
     v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("direction", s.direction,
       Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
-    v("output_order", s.output_order, Field{.doc = "where rotated channels are left"});
+    v("output_order", s.output_order, Field{.doc = "order of the rotated channels"});
   }
 };
 

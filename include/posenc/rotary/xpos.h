@@ -52,7 +52,7 @@ struct Xpos {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("rotary_dim", s.rotary_dim,
-      Field{.doc = "rotated channels, 0 = all behind offset",
+      Field{.doc = "rotated channels, 0 = all from offset on",
             .min = 0,
             .max = 65536,
             .from = "head_dim - offset"});
@@ -60,7 +60,7 @@ struct Xpos {
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
     v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("center", s.center,
-      Field{.doc = "c, where nothing grows or shrinks", .unit = "positions", .required = true});
+      Field{.doc = "c, the position with factor 1", .unit = "positions", .required = true});
     v("scale_base", s.scale_base, Field{.doc = "B", .unit = "positions", .min = 1e-300});
     v("gamma", s.gamma, Field{.doc = "gamma", .min = 1e-300});
     v("power_divisor", s.power_divisor,

@@ -28,7 +28,7 @@ struct Dynamic {
     v("factor", s.factor, Field{.doc = "s", .min = 1e-300, .required = true});
     v("trained_length", s.trained_length,
       Field{.doc = "M, up to which nothing changes", .unit = "tokens", .min = 1, .required = true});
-    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("length_rule", s.length_rule, Field{.doc = "which length is used", .required = true});
     v("declared_length", s.declared_length,
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }

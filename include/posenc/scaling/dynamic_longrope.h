@@ -33,14 +33,14 @@ struct DynamicLongRope {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("long_factor", s.long_factor,
-      Field{.doc = "divisors at S L, one a pair", .min = 1e-300, .required = true});
+      Field{.doc = "divisors at S L, one for each pair", .min = 1e-300, .required = true});
     v("factor", s.factor,
-      Field{.doc = "S, the stretch that long_factor is for", .min = 1, .required = true});
+      Field{.doc = "S, the factor for which long_factor was searched", .min = 1, .required = true});
     v("original_context", s.original_context,
       Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
     v("magnitude", s.magnitude, Field{.doc = "formula of the gain"});
     v("gain_of", s.gain_of, Field{.doc = "the gain is that of S or of n / L"});
-    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("length_rule", s.length_rule, Field{.doc = "which length is used", .required = true});
     v("declared_length", s.declared_length,
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }

@@ -38,7 +38,7 @@ struct DynamicOf {
             .min = 0,
             .from = "original_context"});
     v("finetuned", s.finetuned, Field{.doc = "up to max_context: s = max_context / L"});
-    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("length_rule", s.length_rule, Field{.doc = "which length is used", .required = true});
     v("declared_length", s.declared_length,
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }

@@ -21,8 +21,9 @@ struct Frequencies {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("values", s.values,
-      Field{
-          .doc = "one a pair, or [heads, axes, pairs]", .unit = "rad/position", .required = true});
+      Field{.doc = "one for each pair, or [heads, axes, pairs]",
+            .unit = "rad/position",
+            .required = true});
     v("attention_factor", s.attention_factor, Field{.doc = "multiplies the gain", .min = 1e-300});
   }
 };
@@ -37,7 +38,9 @@ struct Divisors {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("values", s.values,
-      Field{.doc = "one a pair; 1e30: the pair does not rotate", .min = 1e-300, .required = true});
+      Field{.doc = "one for each pair; 1e30: the pair does not rotate",
+            .min = 1e-300,
+            .required = true});
     v("attention_factor", s.attention_factor, Field{.doc = "multiplies the gain", .min = 1e-300});
   }
 };
@@ -51,7 +54,9 @@ struct LearnedStretch {
   bool operator==(const LearnedStretch&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("alpha", s.alpha, Field{.doc = "one a pair; frequency times exp(alpha)", .required = true});
+    v("alpha", s.alpha,
+      Field{.doc = "one for each pair; the frequency is multiplied by exp(alpha)",
+            .required = true});
   }
 };
 

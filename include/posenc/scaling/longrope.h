@@ -51,11 +51,13 @@ struct LongRope {
   bool operator==(const LongRope&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
-    v("short_factor", s.short_factor, Field{.doc = "divisors up to L, one a pair", .min = 1e-300});
-    v("long_factor", s.long_factor, Field{.doc = "divisors beyond L, one a pair", .min = 1e-300});
+    v("short_factor", s.short_factor,
+      Field{.doc = "divisors up to L, one for each pair", .min = 1e-300});
+    v("long_factor", s.long_factor,
+      Field{.doc = "divisors beyond L, one for each pair", .min = 1e-300});
     v("original_context", s.original_context,
       Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
-    v("switch_rule", s.switch_rule, Field{.doc = "whose length decides", .required = true});
+    v("switch_rule", s.switch_rule, Field{.doc = "which length is used", .required = true});
     v("declared_length", s.declared_length,
       Field{.doc = "length of switch_rule=declared", .unit = "tokens", .min = 0});
     v("factor", s.factor,

@@ -32,7 +32,7 @@ struct Ntk {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("factor", s.factor, Field{.doc = "s, also called alpha", .min = 1e-300, .required = true});
-    v("formula", s.formula, Field{.doc = "which of the formulas", .required = true});
+    v("formula", s.formula, Field{.doc = "formula", .required = true});
     v("mixed_b", s.mixed_b,
       Field{.doc = "exponent b of formula=mixed, 0.625 as published", .min = 0});
     v("original_context", s.original_context,

@@ -22,7 +22,7 @@ struct QwenDynamic {
   static constexpr void describe(S& s, V&& v) {
     v("trained_length", s.trained_length,
       Field{.doc = "M, up to which nothing changes", .unit = "tokens", .min = 1, .required = true});
-    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("length_rule", s.length_rule, Field{.doc = "which length is used", .required = true});
     v("declared_length", s.declared_length,
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }

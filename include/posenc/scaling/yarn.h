@@ -73,12 +73,13 @@ struct Yarn {
     v("mscale_all_dim", s.mscale_all_dim,
       Field{.doc = "DeepSeek: ... / g(s, mscale_all_dim)", .min = 0});
     v("mscale_slope", s.mscale_slope, Field{.doc = "0.1 of g(s, m)", .min = 0});
-    v("apply_scale", s.apply_scale, Field{.doc = "false: the gain is attn_factor alone"});
+    v("apply_scale", s.apply_scale, Field{.doc = "false: the gain is only attn_factor"});
     v("logit_from_mscale", s.logit_from_mscale,
       Field{.doc = "softmax scale times g(s, mscale_all_dim)^2"});
     v("ramp", s.ramp, Field{.doc = "linear in the pair index (codes) or in turns (paper)"});
     v("blend", s.blend, Field{.doc = "mean of the frequencies or of their logarithms"});
-    v("reversed_range", s.reversed_range, Field{.doc = "when the correction range is upside down"});
+    v("reversed_range", s.reversed_range,
+      Field{.doc = "what to do with a reversed correction range"});
     v("range_context", s.range_context,
       Field{.doc = "length of the correction range, 0 = L",
             .unit = "tokens",
