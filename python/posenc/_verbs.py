@@ -166,7 +166,7 @@ def _bias_call(encodings: Any, heads: int, head_dim: int | None, positions: Any,
     dim = 64 if head_dim is None else head_dim
     if start is not None:
         if parameters is not None:
-            raise ValueError("[bias] start draws what parameters holds: give one of the two")
+            raise ValueError("[bias] start draws the parameters: pass start or parameters, not both")
         parameters = _posenc.score_initial(encodings, heads=heads, head_dim=dim, seed=start)
     places = [_posenc.positions_of_text(p) if isinstance(p, str) else p for p in (positions, key_positions)]
     return (encodings, heads, dim, *places, None if parameters is None else dict(parameters),

@@ -77,7 +77,7 @@ nb::object dtype_object(DType t) {
       n.bfloat16 = nb::module_::import_("ml_dtypes").attr("bfloat16");
     } catch (nb::python_error& e) {
       if (!e.matches(PyExc_ImportError)) throw;
-      refuse("numpy", "has no bfloat16 of its own: out must be given, or ml_dtypes be installed");
+      refuse("numpy", "has no bfloat16: pass out, or install ml_dtypes");
     }
   }
   return n.bfloat16;
@@ -288,7 +288,7 @@ HeadsLayout layout_of(const TensorView& v, std::optional<std::string_view> order
   if (!order) {
     if (v.rank == 3) return HeadsLayout::thd;
     refuse_field(n.who, "order",
-                 "must be given for arrays that have not three axes: bthd, bhtd or tbhd",
+                 "must be given for arrays without exactly three axes: bthd, bhtd or tbhd",
                  std::string(n.name) + " with " + std::to_string(v.rank) + " axes");
   }
   return layout_from_name(*order);

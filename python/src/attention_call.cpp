@@ -148,7 +148,7 @@ void CallArguments::read_offset() {
   const nb::object offset = options_.get("offset");
   if (!m.query_order.empty() || !m.key_order.empty()) {
     if (!offset.is_none())
-      refuse_field(kAttentionName, "offset", "must not be given beside query_order",
+      refuse_field(kAttentionName, "offset", "must not be given together with query_order",
                    text_of(nb::repr(offset)));
     return;
   }

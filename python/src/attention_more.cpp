@@ -216,14 +216,15 @@ void add_more_attention(nb::module_& m) {
   nb::class_<PathAttention> path(m, "PathAttention", "A call of PaTH attention and its result.");
   path.def(nb::init<nb::dict, nb::dict>(), nb::arg("arrays"), nb::arg("options"),
            nb::sig("def __init__(self, arrays: dict[str, Any], options: dict[str, Any]) -> None"));
-  add_result(path, "Gradients of q, k, v, w, beta and log_gate; only: those that are wanted.");
+  add_result(path,
+             "Gradients of q, k, v, w, beta and log_gate; only: the names of those to compute.");
   nb::class_<SelectiveAttention> selective(m, "SelectiveAttention",
                                            "A call of selective attention and its result.");
   selective.def(
       nb::init<nb::handle, nb::handle, nb::handle, nb::dict>(), nb::arg("q").none(),
       nb::arg("k").none(), nb::arg("v").none(), nb::arg("options"),
       nb::sig("def __init__(self, q: Any, k: Any, v: Any, options: dict[str, Any]) -> None"));
-  add_result(selective, "Gradients of q, k and v; only: those that are wanted.");
+  add_result(selective, "Gradients of q, k and v; only: the names of those to compute.");
   m.def("merge", &merge_parts, nb::arg("parts").none(), nb::kw_only(),
         nb::arg("order") = nb::none(), nb::arg("normalisation") = "softmax",
         nb::arg("out") = nb::none(), nb::arg("log_sum_exp") = nb::none(),

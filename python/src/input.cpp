@@ -289,7 +289,7 @@ void add_embed(nb::module_& m) {
           nb::arg("offset") = EmbedPart{}.offset, nb::arg("frozen") = nb::none(),
           nb::sig("def __init__(self, table: Any = None, ids: Any = None, *, rows: Any = None, "
                   "scale: float = ..., offset: int = ..., frozen: int | None = None) -> None"));
-  nb::class_<Norm>(m, "EmbedNorm", "The layer norm behind the sum of the parts.")
+  nb::class_<Norm>(m, "EmbedNorm", "The layer norm after the sum of the parts.")
       .def(
           "__init__",
           [](Norm* self, nb::object gamma, nb::object beta, double epsilon) {
@@ -318,7 +318,7 @@ void add_embed(nb::module_& m) {
               "Sequence[Any], d_gamma: Any = None, d_beta: Any = None, norm: EmbedNorm | None = "
               "None) -> None"),
       "The same, added to arrays that are there, float64 or float32: `d_parts` one for each part, "
-      "None where none is wanted. Sums are made in double and rounded once.");
+      "None if not computed. Sums are in double and rounded once.");
 }
 
 }  // namespace
@@ -336,7 +336,7 @@ void add_input(nb::module_& m) {
            nb::arg("out") = nb::none(),
            nb::sig("def apply(self, x: Any, positions: PositionsLike, *, out: Any = None) -> Any"),
            "x composed with the rows of its positions, [t, c] or [b, t, c]; `out` may be x. x "
-           "None: the rows alone.")
+           "None: only the rows.")
       .def("gradient", &gradient, nb::arg("d_out").none(), nb::arg("positions").none(),
            nb::kw_only(), nb::arg("x") = nb::none(),
            nb::sig("def gradient(self, d_out: Any, positions: PositionsLike, *, x: Any = None) -> "

@@ -62,7 +62,7 @@ void add_errors(nb::module_& m) {
                                 PyExc_ValueError, nullptr);
   model_error = PyErr_NewExceptionWithDoc(
       "posenc.ModelError",
-      "A model whose positions cannot be had from its files: `findings` says why.",
+      "A model whose positions cannot be determined from its files: `findings` has the reasons.",
       PyExc_ValueError, nullptr);
   m.attr("FormatError") = nb::borrow(format_error);
   m.attr("ModelError") = nb::borrow(model_error);

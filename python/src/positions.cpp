@@ -149,7 +149,7 @@ void add_moved(nb::module_& m) {
       },
       nb::arg("positions").none(), nb::arg("axes"),
       nb::sig("def repeated_axes(positions: PositionsLike, axes: int) -> Any"),
-      "One axis given to several, as text has in M-RoPE.");
+      "One axis repeated on several, as for text in M-RoPE.");
   m.def(
       "with_special_tokens",
       [](nb::handle p, Index before, Index after, Index value) {
@@ -208,7 +208,7 @@ void add_grids(nb::module_& m) {
       nb::arg("positions").none(), nb::arg("rows").none(), nb::arg("columns"), nb::arg("merge"),
       nb::sig(
           "def merge_blocks(positions: PositionsLike, rows: int, columns: int, merge: int) -> Any"),
-      "Tokens in the order of merge x merge blocks, as Qwen2-VL's patch merger takes them.");
+      "Tokens in the order of merge x merge blocks, as Qwen2-VL's patch merger reads them.");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void add_drawn_positions(nb::module_& m) {
       nb::arg("sequence") = 0,
       nb::sig("def random_distances(max_length: int, tokens: int, *, seed: int, step: int = 0, "
               "sequence: int = 0) -> Any"),
-      "The distance that stands for each distance 0 .. tokens - 1, drawn, for "
+      "The drawn distance that replaces each distance 0 .. tokens - 1, for "
       "`attend(past_distances=)`.");
 }
 

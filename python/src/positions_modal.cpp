@@ -99,7 +99,7 @@ void add_spans(nb::module_& m) {
               "130002), two_streams: bool = True, gmask_counts_on: bool = False, padded: int = 0) "
               "-> Any"),
       "ChatGLM-6B's positions of token ids. tokens: the ids of start, mask, gmask and smask; "
-      "gmask_counts_on: the first stream goes on counting behind gmask.");
+      "gmask_counts_on: the first stream continues to count after gmask.");
 }
 
 void add_modalities(nb::module_& m) {

@@ -169,7 +169,7 @@ void add_rows(nb::class_<RotaryPlan>& plan) {
            nb::sig("def rotate_by(self, q: Any, k: Any = None, *, cos: Any, sin: Any, index: "
                    "PositionsLike | None = None, layout: str = 'half', out: Any = None, mode: str "
                    "= 'forward', order: str | None = None) -> Any"),
-           "Rotates by anybody's cosine and sine; `index` picks a row of them for each token.");
+           "Rotates by any cosine and sine; `index` picks a row of them for each token.");
 }
 
 void add_functions(nb::module_& m) {
@@ -238,7 +238,7 @@ void add_rotation(nb::module_& m) {
           "head_dim", [](const RotaryPlan& p) { return p.spec().head_dim; }, "Channels of a head.")
       .def_prop_ro(
           "logit_factor", [](const RotaryPlan& p) { return p.spec().logit_factor(); },
-          "Factor on the softmax scale that a scaling asks for; the caller applies it.");
+          "Factor on the softmax scale that a scaling requires; the caller applies it.");
   add_rows(plan);
   add_caches(m, plan);
   add_functions(m);

@@ -23,7 +23,7 @@ HeadsLayout layout_named(Order layout, nb::handle x, const char* name) {
   const std::int32_t axes = torch_view(x, {kRotary, name}).rank;
   if (axes == 3) return HeadsLayout::thd;
   refuse_field(kRotary, "layout",
-               "must be given for tensors that have not three axes: bhtd, bthd or tbhd",
+               "must be given for tensors without exactly three axes: bhtd, bthd or tbhd",
                std::string(name) + " with " + std::to_string(axes) + " axes");
 }
 

@@ -215,4 +215,4 @@ except ValueError as problem:
     print(problem)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[numpy] has no bfloat16 of its own: out must be given, or ml_dtypes be installed\n"
+    assert done.stdout == "[numpy] has no bfloat16: pass out, or install ml_dtypes\n"

@@ -84,7 +84,7 @@ def test_what_no_bias_says():
     for call, says in [
             (lambda: posenc.bias("shaw left=2", heads=2, positions=range(3), start=1), "must not read q, k or v"),
             (lambda: posenc.bias(T5, heads=2, positions=range(3)), r"parameters must hold what the encodings learn: table; start=SEED"),
-            (lambda: posenc.bias(T5, heads=2, positions=range(3), start=1, parameters={}), "start draws what parameters holds"),
+            (lambda: posenc.bias(T5, heads=2, positions=range(3), start=1, parameters={}), "start draws the parameters"),
             (lambda: posenc.bias("alibi", heads=2, positions=range(3), layer=1), r"\[bias\] layer goes with a model"),
             (lambda: posenc.bias("alibi", heads=2, positions=range(3), key_positions=[0], by_distance=True), "key_positions must not"),
             (lambda: posenc.bias("alibi precision=falcon_bfloat16", heads=2, positions=range(3), by_distance=True), "rounded at the position of each"),

@@ -224,7 +224,7 @@ def test_usual_positions_do_not_warn(random, name):
 
 @pytest.mark.parametrize("call, says", [
     (lambda q: posenc.attend(None, q, q, q, query_order=range(4)), r"query_order and key_order must be given together"),
-    (lambda q: posenc.attend(None, q, q, q, query_order=range(4), key_order=range(4), offset=0), r"offset must not be given beside query_order, got \"0\""),
+    (lambda q: posenc.attend(None, q, q, q, query_order=range(4), key_order=range(4), offset=0), r"offset must not be given together with query_order, got \"0\""),
     (lambda q: posenc.attend(None, q, q, q, chunk_origin=3), r"chunk_origin needs a chunk"),
     (lambda q: posenc.attend(None, q, q, q, query_cu_seqlens=[0, 2.5], key_cu_seqlens=[0, 4]), r"query_cu_seqlens must be whole numbers: an array, a list or"),
     (lambda q: posenc.attend(None, q, q, q, query_document=[[0, 1], [0]], key_document=[0]), r"query_document must be whole numbers"),

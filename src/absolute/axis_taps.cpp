@@ -37,7 +37,7 @@ Sampling sampling(Index old_size, Index new_size, const Extension& e, std::optio
   if (e.align_corners) {
     if (scale || e.offset != 0)
       refuse_field(kExtend, "align_corners",
-                   "takes its points from the sizes: no factor and no offset");
+                   "computes points from the sizes: omit factor and offset");
     return {new_size > 1 ? (from - 1) / (to - 1) : 0, e.antialias};
   }
   if (scale) {

@@ -118,7 +118,7 @@ std::vector<Parameter> ComplexOrder::parameters() const {
                  vocabulary);
   if (frequency == WordSharing::none)
     refuse_field(kComplexOrder, "frequency",
-                 "must be shared in some way: without one there is no position");
+                 "must not be none: without frequencies there is no position");
   if (!std::isfinite(amplitude_gain))
     refuse_field(kComplexOrder, "amplitude_gain", "must be finite", amplitude_gain);
   std::vector<Parameter> all{

@@ -65,7 +65,7 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
                std::to_string(reads + 1) + " or more axes",
            Index{p.axes});
   if (t.minus >= p.axes)
-    refuse_field(kApplyInput, "positions", "must have the axis that a term takes off",
+    refuse_field(kApplyInput, "positions", "must have the axis that a term subtracts",
                  Index{t.minus});
   if (t.divide < 1) refuse_field(kApplyInput, "divide", "must be positive", t.divide);
   if (t.wrap < 0) refuse_field(kApplyInput, "wrap", "must not be negative", t.wrap);

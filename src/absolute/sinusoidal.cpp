@@ -92,7 +92,7 @@ void Sinusoidal::check_fields() const {
     refuse_field("sinusoidal", "exponent_width", "must not be negative", exponent_width);
   if (!std::isfinite(scale)) refuse_field("sinusoidal", "scale", "must be finite", scale);
   if (spacing == SineSpacing::shifted && !(static_cast<double>(pairs()) - shift > 0))
-    refuse("sinusoidal", "there must be more pairs than shift takes away, pairs", pairs());
+    refuse("sinusoidal", "there must be more pairs than shift subtracts, pairs", pairs());
   if (wraps() && (spacing != SineSpacing::t2t || layout != SineLayout::halves || width < 3))
     refuse_field("sinusoidal", "odd=marian",
                  "needs spacing=t2t, layout=halves and at least 3 channels", width);

@@ -48,7 +48,7 @@ void check_memory(std::string_view who, std::string_view what, std::size_t bytes
 }
 
 void refuse_memory(std::string_view who, std::string_view what, std::size_t bytes) {
-  throw OutOfMemory(who, what, bytes, "the system refused them");
+  throw OutOfMemory(who, what, bytes, "the system did not provide it");
 }
 
 }  // namespace posenc::v0::detail

@@ -141,7 +141,7 @@ class Builder {
     Json::Object& members = level.json->as_object();
     members.emplace_back(std::move(k), Json());
     if (is_new(level.keys, members)) return true;
-    throw FormatError(file_, path(), "the key stands twice in its object");
+    throw FormatError(file_, path(), "the key occurs twice in its object");
   }
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception& e) {
@@ -251,8 +251,7 @@ void check_bytes(std::string_view text, const std::string& file) {
     throw FormatError(file, "byte " + std::to_string(nul), "JSON must not hold a NUL byte");
   if (std::all_of(text.begin(), text.end(),
                   [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }))
-    throw FormatError(file, "byte " + std::to_string(text.size()),
-                      "is empty where JSON must stand");
+    throw FormatError(file, "byte " + std::to_string(text.size()), "is empty, JSON expected");
 }
 
 Json build(std::string_view text, Builder builder) {

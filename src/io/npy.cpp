@@ -225,7 +225,8 @@ Array parse_npy(std::span<const std::byte> bytes, const std::string& file) {
                           printable(header.descr) + "'");
   const std::size_t size = file_size(*type);
   if (order == '|' && size != 1)
-    throw FormatError(file, place, "must give a byte order, got '" + printable(header.descr) + "'");
+    throw FormatError(file, place,
+                      "must state a byte order, got '" + printable(header.descr) + "'");
   const std::size_t need = checked_file_bytes(*type, header.shape, file, "shape");
   if (need != bytes.size() - start)
     throw FormatError(file, "byte " + std::to_string(start),

@@ -55,16 +55,16 @@ const SafetensorsEntry* SafetensorsIndex::find(std::string_view name) const noex
 SafetensorsIndex index_safetensors(std::span<const std::byte> bytes, const std::string& file) {
   std::uint64_t length = 0;
   if (bytes.size() < sizeof length)
-    throw FormatError(file, "byte 0", "is no safetensors file: shorter than 8 bytes");
+    throw FormatError(file, "byte 0", "is not a safetensors file: shorter than 8 bytes");
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > kMaxHeader || length > bytes.size() - sizeof length)
     throw FormatError(file, "byte 0",
-                      "is no safetensors file: the header must be at most 100 MB and end inside "
+                      "is not a safetensors file: the header must be at most 100 MB and end inside "
                       "the file, got length " +
                           std::to_string(length));
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + sizeof length;
   if (length == 0 || text[0] != '{')
-    throw FormatError(file, "byte 8", "is no safetensors file: the header must begin with '{'");
+    throw FormatError(file, "byte 8", "is not a safetensors file: the header must begin with '{'");
   SafetensorsIndex index;
   index.file = file;
   index.header = parse_json({text, static_cast<std::size_t>(length)}, file);

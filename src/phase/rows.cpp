@@ -144,7 +144,7 @@ void check_call(const Spectrum& s, const Positions& p, TableLayout layout, Preci
   if (p.axes != s.axes)
     refuse_field("rows", "positions", "must have " + detail::axes_text(s.axes), Index{p.axes});
   if (precision != Precision::exact && s.axes > detail::kMaxCompatAxes)
-    refuse("rows", "compatibility precisions take at most 16 axes", s.axes);
+    refuse("rows", "compatibility precisions support at most 16 axes", s.axes);
 }
 
 void fill(const Spectrum& s, const Positions& p, const RowPlane& cos, const RowPlane& sin,

@@ -46,7 +46,7 @@ OwnedPositions glm_positions(Index context, std::span<const GlmSpan> spans) {
   Index total = context;
   for (const GlmSpan& s : spans) {
     if (s.mask < 0 || s.mask >= context)
-      refuse("glm", "a mask must stand inside the context of " + std::to_string(context), s.mask);
+      refuse("glm", "a mask must be inside the context of " + std::to_string(context), s.mask);
     if (s.tokens < 0 || s.tokens > kMaxTokens - total)
       refuse("glm", "tokens of a span must not be negative, 2^40 in all", s.tokens);
     total += s.tokens;

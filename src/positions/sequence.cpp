@@ -100,8 +100,8 @@ OwnedPositions left_padded(const ConstTensorView& mask, Index padded) {
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
       if (m(b, t) < m(b, t - 1))
-        refuse_field("left_padded", "padding",
-                     "must stand left of all real tokens, padded at token", t);
+        refuse_field("left_padded", "padding", "must be left of all real tokens, padded at token",
+                     t);
   return running_count(m, padded, 0, "left_padded");
 }
 
@@ -110,8 +110,8 @@ OwnedPositions right_padded(const ConstTensorView& mask, Index padded) {
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
       if (m(b, t) > m(b, t - 1))
-        refuse_field("right_padded", "padding",
-                     "must stand right of all real tokens, real at token", t);
+        refuse_field("right_padded", "padding", "must be right of all real tokens, real at token",
+                     t);
   return running_count(m, padded, 0, "right_padded");
 }
 

@@ -89,7 +89,7 @@ std::vector<Part> split(std::string_view text) {
   bool at_start = true;  // of a part
   for (std::string_view token; !(token = next_token(text)).empty();) {
     if (token == "+") {
-      if (at_start) refuse(kSchemeText, "a name must stand before +");
+      if (at_start) refuse(kSchemeText, "a name must come before +");
       at_start = true;
     } else if (at_start) {
       if (token.find_first_of("=[]@\",") != std::string_view::npos)

@@ -64,7 +64,7 @@ std::vector<T> list(const ValueContext& c, std::string_view text, Element elemen
                     FromDouble from_double) {
   std::vector<T> values;
   if (text.size() > 1 && text.front() == '@') {
-    if (!c.arrays) fail(c, "takes an array by name, and no arrays are given", text);
+    if (!c.arrays) fail(c, "names an array, but no arrays are given", text);
     for (const double x : c.arrays(text.substr(1))) values.push_back(from_double(x, text));
     return values;
   }

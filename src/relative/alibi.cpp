@@ -218,7 +218,7 @@ void Alibi::check_fields(const ScoreShape& s) const {
   if ((height == 0) != (width == 0) || height < 0 || height > 4096 || width < 0 || width > 4096)
     refuse(Alibi::card.name, "height and width must both be 0 or lie between 1 and 4096", height);
   if (height > 0 && (future != AlibiFuture::symmetric || past_offset != 0 || axis != 0))
-    refuse(Alibi::card.name, "a grid has no sides and takes axes 0 and 1: future must be symmetric",
+    refuse(Alibi::card.name, "a grid has no sides and uses axes 0 and 1: future must be symmetric",
            enum_text(future));
   if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
     refuse_field(Alibi::card.name, "own_slopes", "are learned: learned must not be",
@@ -255,7 +255,7 @@ void Alibi::check_combinations() const {
       (learned != AlibiLearned::fixed || future != AlibiFuture::symmetric || height > 0 ||
        past_offset != 0 || axis != 0 || slopes != AlibiSlopes::published))
     refuse(Alibi::card.name,
-           "precision falcon_bfloat16 is of the published fixed slopes alone: slopes, learned, "
+           "precision falcon_bfloat16 requires the published fixed slopes: slopes, learned, "
            "future, past_offset, axis, height and width must be at their defaults");
 }
 

@@ -127,7 +127,7 @@ void add_mask(AttendCall& c, const std::string& text) {
 TokenTypes read_token_types(AttendCall& c, const AttendOptions& o, const LayerSpec& layer) {
   if (o.token_types.empty()) return {.mask_is_given = !o.masks.empty()};
   if (!o.masks.empty())
-    throw UsageError("--token-types makes the layer's mask: leave --mask away, or give it whole");
+    throw UsageError("--token-types makes the layer's mask: omit --mask, or pass the whole mask");
   if (!o.cu_seqlens.empty() || !o.block_table.empty() || !o.query_order.empty() ||
       !o.key_order.empty())
     throw UsageError(
@@ -156,11 +156,10 @@ void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) 
   c.args.prepare = c.layer->stages;
   c.args.query_factor = c.layer->query_factor();
   if (l.qk_norm && !l.qk_norm->after_rotation)
-    note("q and k are taken as they are after this layer's norm\n");
+    note("q and k are used as they are after this layer's norm\n");
   if (!o.scale && !c.layer->scale)
-    note("what multiplies q.k is not known of this model: head_dim^-1/2 is taken (--scale)\n");
-  if (l.query_scale)
-    note("the channels of q are taken as they are after this layer's scale of q\n");
+    note("the scale of q.k of this model is not known: head_dim^-1/2 is used (--scale)\n");
+  if (l.query_scale) note("the channels of q are used as they are after this layer's scale of q\n");
   if (!o.softcap) c.args.softcap = c.layer->softcap;
   c.args.softcap_after_terms = c.layer->softcap_after_terms && c.args.softcap != 0;
   if (!c.layer->sinks.empty()) {

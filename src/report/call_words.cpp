@@ -77,9 +77,10 @@ void add_places(Words& w, AttendOptions& o, const char* positions) {
   w.text("--offset", o.offset, "N",
          "index of the first query among the keys: end (default: the queries are the last "
          "tokens), start or a number");
-  w.real("--scale", o.scale, "S",
-         "factor on q.k; 0 leaves the position terms alone (default: a model's or scheme's own, "
-         "else head_dim^-1/2)");
+  w.real(
+      "--scale", o.scale, "S",
+      "factor on q.k; with 0 only the position terms remain (default: a model's or scheme's own, "
+      "else head_dim^-1/2)");
 }
 
 }  // namespace posenc::report

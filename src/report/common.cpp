@@ -46,10 +46,10 @@ ReadOptions read_options(const SubjectOptions& o) {
   for (const std::string& a : o.assume) {
     const auto eq = a.find('=');
     if (eq == std::string::npos || eq == 0)
-      throw UsageError("--assume takes KEY=VALUE, got \"" + a + "\"");
+      throw UsageError("--assume must be KEY=VALUE, got \"" + a + "\"");
     const auto [at, first] = r.assume.emplace(a.substr(0, eq), a.substr(eq + 1));
     if (!first && at->second != a.substr(eq + 1))
-      throw UsageError(fmt::format("--assume {} is said twice, as {} and as {}", at->first,
+      throw UsageError(fmt::format("--assume {} is given twice, as {} and as {}", at->first,
                                    at->second, a.substr(eq + 1)));
   }
   return r;
@@ -57,7 +57,7 @@ ReadOptions read_options(const SubjectOptions& o) {
 
 // The verbs for what acts in the score.
 constexpr const char* kShowsScore =
-    "table --what bias and plot --kind bias show what depends on positions alone, plot --kind "
+    "table --what bias and plot --kind bias show what depends only on positions, plot --kind "
     "terms what reads queries or keys";
 
 // Of a scheme that rotates neither q nor k: where it acts instead.
@@ -162,7 +162,7 @@ Subject read_subject(const SubjectOptions& o) {
                            : !o.assume.empty() ? "--assume"
                                                : nullptr;
   if (of_a_model)
-    throw UsageError(fmt::format("{} goes with a model; \"{}\" is no file, so it is a SCHEME",
+    throw UsageError(fmt::format("{} requires a model; \"{}\" is not a file, so it is a SCHEME",
                                  of_a_model, o.text));
   if (o.start && !o.arrays.empty())
     throw UsageError("--start draws what --arrays holds: one of the two");
@@ -182,10 +182,10 @@ Subject read_subject(const SubjectOptions& o) {
   } catch (const std::invalid_argument& e) {
     const std::string shown = o.text.size() <= 200 ? o.text : o.text.substr(0, 197) + "...";
     throw InputError(std::string(e.what()) + "\n(\"" + shown +
-                     "\" is no file, so it was read as a SCHEME)");
+                     "\" is not a file, so it was read as a SCHEME)");
   }
   if (!o.arrays.empty() && !looked_up && !learns(*s.encoding))
-    throw UsageError("--arrays " + o.arrays + ": the SCHEME takes no @array from it");
+    throw UsageError("--arrays " + o.arrays + ": the SCHEME uses no @array from it");
   if (o.start && !learns(*s.encoding))
     throw UsageError("--start draws what a scheme at the input learns; \"" + o.text +
                      "\" learns nothing there");

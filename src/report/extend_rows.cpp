@@ -75,7 +75,7 @@ Extension extension_of(const ExtendOptions& o) {
   if ((o.a && !std::isfinite(*o.a)) || !std::isfinite(o.offset))
     throw UsageError("--keys and --offset must be finite");
   if (o.align_corners && (o.offset != 0 || e.scale_y))
-    throw UsageError("--align-corners takes its points from the sizes: no --offset, no --scale");
+    throw UsageError("--align-corners computes points from the sizes: omit --offset and --scale");
   if (e.border == ResizeBorder::extrapolate && e.how != ExtendHow::stretch)
     throw UsageError("--border extrapolate belongs to --how stretch");
   if (e.how == ExtendHow::stretch) {
@@ -250,8 +250,8 @@ TableShape shape_of(const ExtendOptions& o, const SafetensorsEntry& e, const std
   }
   const Index rows = size_at(e, order, 't'), own = rows - s.prefix - s.suffix;
   if (own < 1)
-    throw InputError(fmt::format("{} has {} rows: --prefix {} and --suffix {} leave none", e.name,
-                                 rows, s.prefix, s.suffix));
+    throw InputError(fmt::format("{} has {} rows: --prefix {} and --suffix {} leave no rows",
+                                 e.name, rows, s.prefix, s.suffix));
   if (line) {
     if (!o.grid.empty()) throw UsageError(fmt::format("--grid is not for --how {}", o.how));
     s.height = own;
@@ -271,11 +271,12 @@ TableShape shape_of(const ExtendOptions& o, const SafetensorsEntry& e, const std
     s.height = s.width = side;
     return s;
   }
-  throw InputError(fmt::format(
-      "{} has {} rows{}, which are no square{}: --grid HxW, --prefix N or --suffix N must say what "
-      "they are",
-      e.name, own, s.prefix + s.suffix > 0 ? " beside those that are kept" : "",
-      kept_rows_hint(o, e, own, rows_are)));
+  throw InputError(
+      fmt::format("{} has {} rows{}, which is not a square number{}: --grid HxW, --prefix N or "
+                  "--suffix N must say what "
+                  "they are",
+                  e.name, own, s.prefix + s.suffix > 0 ? " beside those that are kept" : "",
+                  kept_rows_hint(o, e, own, rows_are)));
 }
 
 }  // namespace
@@ -318,7 +319,7 @@ ExtendedRows extended_rows(const SafetensorsIndex& index, const ExtendOptions& o
   x.to = {to_size[0], line ? 1 : to_size[1], x.from.prefix, x.from.suffix};
   if (line) x.to.height -= x.to.prefix + x.to.suffix;
   if (x.to.height < 1)
-    throw UsageError(fmt::format("--to {} leaves no rows beside those that are kept", o.to));
+    throw UsageError(fmt::format("--to {} leaves no rows besides those that are kept", o.to));
   check_rows(o, table, x.from, x.to, x.how.rows);
   x.channels = size_at(table, x.order, 'c');
   if (x.to.rows() > (Index{1} << 40) / x.channels)

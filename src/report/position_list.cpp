@@ -135,7 +135,7 @@ Positions spread_over_axes(const PositionList& list, Index axes) {
   if (p.axes == axes) return p;
   if (p.axes != 1)
     throw InputError(fmt::format("positions have {} axes, the encoding has {}", p.axes, axes));
-  note(fmt::format("one list of positions for {} axes: every axis takes it, as for text\n", axes));
+  note(fmt::format("one list of positions for {} axes: every axis uses it, as for text\n", axes));
   p.axes = static_cast<std::int32_t>(axes);
   p.axis_stride = 0;
   return p;

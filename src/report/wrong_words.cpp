@@ -75,7 +75,7 @@ std::string said(const CLI::App& app, const CLI::ParseError& e, const std::strin
   for (const CLI::App* verb : app.get_subcommands())
     if (!verb->remaining().empty()) return unexpected(*verb);
   if (const auto at = text.find(": At Most 1 required but received "); at != std::string::npos)
-    return text.substr(0, at) + " is given more than once: it takes one value";
+    return text.substr(0, at) + " is given more than once";
   const std::string_view one = ": 1 required ", missing = " missing";
   if (const auto at = text.find(one); at != std::string::npos && text.ends_with(missing))
     return fmt::format(

@@ -74,7 +74,7 @@ void check_index(const Positions& p, const Heads& h, Index rows) {
     for (Index t = 0; t < p.count; ++t) {
       const Index row = detail::integer_position(p, 0, b, t);
       if (row < 0 || row >= rows)
-        refuse("rotary", "row numbers must lie in the " + std::to_string(rows) + " rows given",
+        refuse("rotary", "row numbers must be within the " + std::to_string(rows) + " rows given",
                row);
     }
 }
@@ -133,7 +133,7 @@ void apply_plan_rows(const detail::RotaryPlanState& s, const QK& in, const QK& o
                      const ConstTensorView& rows, RotateMode mode, const Executor& executor) {
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
-  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows are not enough, use apply");
   const Heads& h = detail::shape_of(in);
   const DType type = s.dtype == DType::f64 ? DType::f64 : DType::f32;
   const Index all = h.batch * h.tokens;
@@ -166,7 +166,7 @@ void apply_caller_rows(const detail::RotaryPlanState& s, const QK& in, const QK&
                        const CallerRows& rows, RotateMode mode, const Executor& executor) {
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
-  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows are not enough, use apply");
   if (mode == RotateMode::shift)
     refuse("rotary", "a shift by rows that may be no rotation would be a guess");
   detail::check_caller_rows(s, in, rows);

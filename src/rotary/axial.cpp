@@ -132,7 +132,7 @@ RotarySpec Axial::place(const Spectrum& scaled) const {
     block.spectrum = scaled;
     block.spectrum.geometric.reset();
     if (order != AxialOrder::sections || !shared())
-      block.spectrum.drop_ggml("axial axes that are no sections of one set of frequencies");
+      block.spectrum.drop_ggml("axial axes that are not sections of one set of frequencies");
     block.spectrum.axes = axes;
     block.spectrum.frequency.assign(static_cast<std::size_t>(axes * pairs), 0.0);
   };

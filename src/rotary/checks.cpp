@@ -193,8 +193,7 @@ bool is_given(const BasicHeads<Data>& h) noexcept {
 }
 template <class Data>
 void check_given(const BasicQK<Data>& in) {
-  if (!is_given(in.q) && !is_given(in.k))
-    refuse("rotary", "q or k must be given, a call with neither rotates nothing");
+  if (!is_given(in.q) && !is_given(in.k)) refuse("rotary", "q or k must be given");
   for (const bool key : {false, true}) {
     const auto& h = key ? in.k : in.q;
     if (h.data == nullptr && is_given(h) && h.batch * h.tokens * h.heads != 0)

@@ -44,7 +44,7 @@ Rerotation compare_blocks(const RotaryBlock& a, const RotaryBlock& b, Index inde
     return impossible(block + "pairing " + std::string(enum_text(a.pairing)) + " is not " +
                       std::string(enum_text(b.pairing)) + ": other channels rotate together");
   if (a.output_order != b.output_order)
-    return impossible(block + "the rotated channels stand in another order");
+    return impossible(block + "the rotated channels have another order");
   if (a.log2_decay != b.log2_decay || (!a.log2_decay.empty() && a.decay_scale != b.decay_scale))
     return impossible(block + "the decays (xPos) differ");
   if (!a.log2_decay.empty() && a.decay_center != b.decay_center)
@@ -281,7 +281,7 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
     for (const RotaryBlock& b : spec->blocks) {
       detail::check_compat(b.spectrum, spec->precision);
       if (spec->precision != Precision::exact && b.spectrum.axes > detail::kMaxCompatAxes)
-        refuse("rerotate", "compatibility precisions take at most 16 axes", b.spectrum.axes);
+        refuse("rerotate", "compatibility precisions support at most 16 axes", b.spectrum.axes);
     }
   CacheSide old_side{from, detail::shared_row(old_positions), {}};
   CacheSide new_side{to, detail::shared_row(new_positions), {}};

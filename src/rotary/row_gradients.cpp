@@ -121,7 +121,7 @@ void RotaryPlan::row_gradients(const ConstQK& x, const ConstQK& g, const CallerR
                                const RowGradients& want, const Executor& executor) const {
   const State& s = *state_;
   detail::check_gradient_tensors(s, x, g);
-  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do");
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows are not enough");
   detail::check_caller_rows(s, detail::kernel_view(x), rows);
   check_gradient(want.cos, rows.cos);
   check_gradient(want.sin, rows.sin);

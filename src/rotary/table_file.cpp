@@ -91,7 +91,7 @@ std::string_view metadata(const SafetensorsIndex& index, const std::string& key)
   const Json* value = index.header.at_pointer("/__metadata__/" + key);
   if (value == nullptr || !value->is_string())
     throw FormatError(index.file, "#/__metadata__",
-                      "is no table of posenc: " + key + " is missing");
+                      "is not a table of posenc: " + key + " is missing");
   return value->as_string();
 }
 
@@ -205,7 +205,7 @@ RotaryTable RotaryTable::map(const FilePath& given, const RotarySpec& spec, Beyo
   if (p.layout != layout.value_or(p.layout))
     refuse(
         "rotary table",
-        "the layout of " + name + " must be the one asked for, " + std::string(enum_text(*layout)),
+        "the layout of " + name + " must be the requested one, " + std::string(enum_text(*layout)),
         enum_text(p.layout));
   const std::byte* base = file.bytes().data() + p.offset;
   check_sample(spec, p, base, name);

@@ -26,7 +26,8 @@ Rope Xpos::rope() const {
 
 RotarySpec Xpos::place(const Spectrum& scaled) const {
   if (!center)
-    refuse_field("xpos", "center", "must be given: it must never change under a key cache");
+    refuse_field("xpos", "center",
+                 "must be given: it must not change during the life of a key cache");
   need("center", std::isfinite(*center), *center);
   need("scale_base", scale_base > 0 && std::isfinite(scale_base), scale_base);
   need("gamma", gamma > 0 && std::isfinite(gamma), gamma);

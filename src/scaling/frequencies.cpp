@@ -17,7 +17,7 @@ Spectrum Frequencies::rescale(Spectrum s, Context) const {
     detail::change_frequencies(
         s, [&](Index i, double) { return values[static_cast<std::size_t>(i)]; });
   s.geometric.reset();
-  s.drop_ggml("frequencies: they stand for themselves (divisors could be told)");
+  s.drop_ggml("frequencies: they have no formula (divisors can be expressed)");
   s.gain *= attention_factor;
   return s;
 }

@@ -9,7 +9,7 @@ Spectrum Linear::rescale(Spectrum s, Context) const {
   for (double& f : s.frequency) f /= factor;
   s.geometric.reset();
   // Behind YaRN ggml would mix and amplify by the new scale as well.
-  if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("linear behind YaRN");
+  if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("linear after YaRN");
   if (s.ggml) s.ggml->freq_scale /= factor;
   return s;
 }

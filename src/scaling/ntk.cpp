@@ -37,7 +37,7 @@ Spectrum Ntk::fixed(Spectrum s) const {
   const double divisor = std::pow(factor, 2.0 / static_cast<double>(law.width));
   for (double& f : s.frequency) f /= divisor;
   if (factor != 1) s.geometric.reset();
-  if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("ntk behind YaRN");
+  if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("ntk after YaRN");
   if (s.ggml) s.ggml->freq_scale /= divisor;
   return s;
 }

@@ -75,14 +75,14 @@ void Yarn::check(std::string_view who) const {
 std::string_view Yarn::not_of_ggml(const Spectrum& s, CorrectionRange range) const {
   const bool whole = range.low == std::floor(range.low) && range.high == std::floor(range.high);
   if (ramp != Ramp::index) return "yarn ramp=rotations (ggml's ramp goes by pair)";
-  if (range_context != 0) return "yarn range_context (ggml takes original_context)";
+  if (range_context != 0) return "yarn range_context (ggml uses original_context)";
   if (!truncate && !whole) return "yarn truncate=false (ggml always rounds the range)";
   if (reversed_range != ReversedRange::step && range.high < range.low)
     return "yarn of a reversed range (ggml makes it a step)";
-  if (blend != YarnBlend::arithmetic) return "yarn blend=geometric (ggml takes the weighted mean)";
+  if (blend != YarnBlend::arithmetic) return "yarn blend=geometric (ggml uses the weighted mean)";
   if (extrapolation == 0) return "yarn extrapolation=0 (no YaRN to ggml)";
   if (!s.geometric || s.ggml->freq_scale != 1 || s.ggml->ext_factor != 0)
-    return "yarn behind another scaling";
+    return "yarn after another scaling";
   return 1 + 0.1 * std::log(factor) > 0 ? "" : "yarn factor for which 1 + 0.1 ln s is not positive";
 }
 

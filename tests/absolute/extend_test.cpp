@@ -332,7 +332,7 @@ TEST(Extend, Refusals) {
             "[extend] linear is for one axis: width must be 1, got 4");
   e.align_corners = true, e.offset = 0.1;
   EXPECT_EQ(refused({4, 4}, {8, 8}, e),
-            "[extend] align_corners takes its points from the sizes: no factor and no offset");
+            "[extend] align_corners computes points from the sizes: omit factor and offset");
   e = {ExtendHow::bicubic};
   e.scale_y = std::nan("");
   EXPECT_EQ(refused({4, 4}, {8, 8}, e), "[extend] a factor must be finite and positive, got nan");

@@ -224,7 +224,7 @@ TEST(AttentionCheck, ProductsMustFitTheirTablesAndPositions) {
   EXPECT_THAT(term_says([](Good&, ProductTerm& t) {
                 t.query = {true, heads(kReal, 3, 2, 4)};
               }),
-              HasSubstr("the content or given, not both"));
+              HasSubstr("the call's own array or vectors of the term, not both"));
   EXPECT_THAT(term_says([](Good& g, ProductTerm& t) { t.pair = g.low.pair({0}, 1, 1); }),
               HasSubstr("classes of queries and keys"));
   EXPECT_THAT(term_says([](Good& g, ProductTerm& t) {

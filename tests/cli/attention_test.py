@@ -179,7 +179,7 @@ class Attend(Case):
                 self.attend(*call, "--mask", "causal")  # a mask of one's own
         two = self.write_npy("two.npy", c["types"] * 2, (2, 9), "<i8", "q")
         self.refused([*call, "--token-types", two], 3, "must be [9] or [1, 9], a type for each key, got [2, 9]")
-        self.refused([*call, "--token-types", types, "--mask", "causal"], 2, "leave --mask away")
+        self.refused([*call, "--token-types", types, "--mask", "causal"], 2, "omit --mask")
         self.refused(["alibi", *call[3:], "--token-types", types], 2, "not with a SCHEME")
         model.write_text(json.dumps({**c["config"]["text_config"], "model_type": "molmo2_text"}))
         self.refused([*call, "--token-types", types], 2, "does not mask by token type")

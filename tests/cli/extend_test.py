@@ -205,7 +205,7 @@ class Extend(Case):
         for size in ["0", "1000000001", "5k", "1.5", "nan"]:
             self.refused("--to", size, "--how", "linear", code=2, says=["--to", "N or HxW", "1 to 1000000000", size])
         self.refused("--to", "1000000000x1000000000", "--how", "bicubic", code=2, says="2^40")
-        self.refused("--to", 8, "--how", "linear", "--prefix", 4, says="leave none")
+        self.refused("--to", 8, "--how", "linear", "--prefix", 4, says="leave no rows")
         self.refused("--to", 8, "--how", "linear", "--alpha", 0.4, code=2, says="--alpha")
         for alpha in [0.5, 0, 1, 1.5]:
             self.refused("--to", 8, "--how", "hierarchical", "--alpha", alpha, code=2, says=["--alpha", "1/2"])

@@ -18,7 +18,7 @@ class Files(Case):
         self.error("explain", gguf, code=3, says="m.gguf: a??[2J?: no value has type 99")
         config = self.folder / "config.json"
         config.write_text('{"\\u001b[31m\\u0000x": 1, "\\u001b[31m\\u0000x": 2}')
-        self.error("explain", config, code=3, says="#/?[31m?x: the key stands twice")
+        self.error("explain", config, code=3, says="#/?[31m?x: the key occurs twice")
         header = b'{"\\u001b[2J": {"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}}'
         q = self.folder / "q.safetensors"
         q.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)

@@ -191,7 +191,7 @@ class Table(Case):
                                  (["--k", q, "--bias", q], 3, "bias")):
             self.error("apply", scheme, "--q", q, *more, *words, code=code, says=says)
         self.error("apply", SCHEME, "--k", self.write_npy("k.npy", [0.5] * 16, (2, 1, 8)), "--bias", b, *words, code=2,
-                   says="--bias belongs to pope")
+                   says="--bias is an option of pope only")
         self.error("apply", scheme, "--k", q, "--bias", b, "--positions", "3,4", "-o", b, code=2, says="is the file that is read")
 
     def test_which_of_differing_layers(self):

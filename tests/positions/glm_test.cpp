@@ -99,8 +99,8 @@ TEST(Glm, WhatDoesNotFitIsRefused) {
     return refusal([&] { glm_positions(context, {&s, 1}); });
   };
   EXPECT_THAT(spans(-1, {0, 0}), HasSubstr("[glm] context must be from 0"));
-  EXPECT_THAT(spans(2, {2, 1}), HasSubstr("a mask must stand inside the context of 2, got 2"));
-  EXPECT_THAT(spans(2, {-1, 1}), HasSubstr("a mask must stand inside"));
+  EXPECT_THAT(spans(2, {2, 1}), HasSubstr("a mask must be inside the context of 2, got 2"));
+  EXPECT_THAT(spans(2, {-1, 1}), HasSubstr("a mask must be inside"));
   EXPECT_THAT(spans(2, {1, -1}), HasSubstr("tokens of a span"));
   EXPECT_THAT(spans(2, {1, Index{1} << 62}), HasSubstr("tokens of a span"));
   EXPECT_EQ(glm_positions(0, {}).count(), 0);

@@ -108,7 +108,7 @@ TEST(Rule, RefusesByNameOfKeyOrArray) {
   EXPECT_THAT(refused("arange count=3 stride=2"), HasSubstr("one of first, count, step"));
   EXPECT_THAT(refused("arange count=3.5"), HasSubstr("count of arange must be a whole number"));
   EXPECT_THAT(refused("arange count=-1"), HasSubstr("[arange]"));
-  EXPECT_THAT(refused("reversed seed=1", mask), HasSubstr("has none"));
+  EXPECT_THAT(refused("reversed seed=1", mask), HasSubstr("has no keys"));
   EXPECT_THAT(refused("arange count=3", mask), HasSubstr("mask is not read by arange"));
   EXPECT_THAT(refused("left_padded"), HasSubstr("left_padded needs the array mask"));
   EXPECT_THAT(refused("grid shape=24"), HasSubstr("shape of grid must be a list"));

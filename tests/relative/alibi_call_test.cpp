@@ -108,7 +108,7 @@ TEST(AlibiFalcon, IsOfFixedPublishedSlopesAlone) {
     Alibi falcon = a;
     falcon.precision = AlibiPrecision::falcon_bfloat16;
     EXPECT_THAT(refusal([&] { (void)falcon.parameters({.heads = 4, .head_dim = 1}); }),
-                HasSubstr("precision falcon_bfloat16 is of the published fixed slopes alone"));
+                HasSubstr("precision falcon_bfloat16 requires the published fixed slopes"));
   }
 }
 

@@ -175,7 +175,7 @@ TEST(Refusals, NameRuleAndValue) {
   x.head_dim = 8;
   x.pairing = Pairing::half_split;
   EXPECT_EQ(refusal([&] { resolve(x); }),
-            "[xpos] center must be given: it must never change under a key cache");
+            "[xpos] center must be given: it must not change during the life of a key cache");
   x.center = kNaN;
   EXPECT_EQ(refusal([&] { resolve(x); }), "[xpos] center must be finite, got nan");
   x.center = 0;

@@ -230,7 +230,7 @@ TEST(Yarn, TellsGgmlItsArguments) {
   EXPECT_EQ(s.ggml->original_context, 4096);
   // Linear behind YaRN would be mixed in again.
   EXPECT_FALSE(Linear{2}.rescale(s, {}).ggml);
-  EXPECT_EQ(Linear{2}.rescale(s, {}).ggml_dropped.why, "linear behind YaRN");
+  EXPECT_EQ(Linear{2}.rescale(s, {}).ggml_dropped.why, "linear after YaRN");
 }
 
 TEST(Llama3, RatiosOfPublishedModels) {

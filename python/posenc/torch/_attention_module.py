@@ -100,7 +100,7 @@ class Attention(torch.nn.Module):
         others = [text for text in self.encodings if text != self._polar]
         for text in others:
             if _family(text) in ("rotary", "polar"):
-                raise ValueError(f'[torch Attention] one encoding alone may act on q and k; beside pope stands "{text}"')
+                raise ValueError(f'[torch Attention] only one encoding may act on q and k; besides pope there is "{text}"')
         return {"encoding": others, "heads": self.heads, "head_dim": 2 * self.head_dim, "key_heads": self.key_heads}
 
     def _listed(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -186,11 +186,11 @@ class Attention(torch.nn.Module):
         others = self._of_score()["encoding"]
         if call.get("scale") is None:
             if others:
-                raise ValueError("[torch Attention] scale must be given where pope stands beside another encoding: "
-                                 "head_dim^-1/2 is what pope has, and the other may ask for its own")
+                raise ValueError("[torch Attention] scale must be given if pope is combined with another encoding: "
+                                 "pope uses head_dim^-1/2, and the other may require its own")
             call["scale"] = self.head_dim ** -0.5
         if call.get("query_cu_seqlens") is not None and call.get("query_positions") is None:
-            raise ValueError("[torch Attention] query_positions must be given where pope meets packed sequences")
+            raise ValueError("[torch Attention] query_positions must be given for pope with packed sequences")
         axis = (order or "thd").index("t")
         queries, keys = q.shape[axis], k.shape[axis]
         offset = call.get("offset")

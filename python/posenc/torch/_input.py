@@ -198,7 +198,7 @@ def _check_lists(who: str, tables: Any, ids: Any, scales: Any, offsets: Any, fro
     """What the lists of a call have in common."""
     _check_counts(who, len(tables), ids, scales, offsets, frozen)
     if epsilon is None and (gamma is not None or beta is not None):
-        raise ValueError(f"[{who}] epsilon must be given where gamma or beta is")
+        raise ValueError(f"[{who}] epsilon must be given with gamma or beta")
     for name, x in (("gamma", gamma), ("beta", beta)):
         _checks.elements(who, name, x, (tables[0].dtype,))
         _checks.shape(who, name, x, tables[0].shape[-1:])

@@ -109,7 +109,7 @@ def _one_of(who: str, q: Any, k: Any, d_q: Any, d_k: Any, frequencies: Any, of_f
     if q is None and k is None:
         raise ValueError(f"[{who}] q or k must be given")
     if of_frequencies and frequencies is None:
-        raise ValueError(f"[{who}] frequencies must be given where their gradient is asked for")
+        raise ValueError(f"[{who}] frequencies must be given to compute their gradient")
     return k if q is None else q
 
 

@@ -267,7 +267,7 @@ class _Transformed(torch.autograd.Function):
         op, _, more = ctx.kept
         n, fixed = op.n, op.fixed
         if any(x is not None for x in t[n: n + fixed]):
-            raise RuntimeError(f"[torch {op.family.name}] has a forward-mode derivative for q and k alone, not for "
+            raise RuntimeError(f"[torch {op.family.name}] has a forward-mode derivative for q and k only, not for "
                                + " or ".join(op.family.tensors))
         t = _zeros(t[:n], ctx.shapes)
         return op.family(t[0], t[1] if n == 2 else None, ctx.saved_tensors[:fixed] + more)

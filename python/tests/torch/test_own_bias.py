@@ -158,10 +158,10 @@ def test_pope_in_the_module():
     # Decoding: the last query by itself stands at the end.
     assert torch.allclose(module(q[-1:], k, v), got[-1:], rtol=0, atol=1e-13)
     assert torch.allclose(module.probabilities(q, k).sum(-1), torch.ones(1, 2, 6, dtype=torch.float64))
-    with pytest.raises(ValueError, match="scale must be given where pope stands beside another encoding"):
+    with pytest.raises(ValueError, match="scale must be given if pope is combined with another encoding"):
         posenc.torch.Attention(["pope", "alibi"], heads=2, head_dim=8, dtype=torch.float64)(q, k, v)
     posenc.torch.Attention(["pope", "alibi"], heads=2, head_dim=8, scale=0.3)(*(x.float() for x in (q, k, v)))
-    with pytest.raises(ValueError, match="one encoding alone may act on q and k"):
+    with pytest.raises(ValueError, match="only one encoding may act on q and k"):
         posenc.torch.Attention(["pope", ROPE], heads=2, head_dim=8)
 
 

@@ -163,7 +163,7 @@ def test_func_grad_and_forward_mode():
             rows = numbers(5, 4), numbers(5, 4)
             assert torch.equal(torch.autograd.forward_ad.unpack_dual(call(dual)).tangent, call(w))
         turned = torch.autograd.forward_ad.make_dual(rows[0], rows[1])
-        with pytest.raises(RuntimeError, match="forward-mode derivative for q and k alone"):
+        with pytest.raises(RuntimeError, match="forward-mode derivative for q and k only"):
             pt.rotate_rows(q, None, turned, rows[1], pairing="half_split", columns="half", layout="bhtd")
         with pytest.raises(RuntimeError, match="use rotate"):
             pt.rotate_(ROPE, dual, positions=p, layout="bhtd")

@@ -45,7 +45,8 @@ void check_numbers(const AttentionArgs& a, const CallSizes& s) {
   if (a.softcap_after_terms && a.softcap == 0)
     refuse_field(kAttention, "softcap_after_terms", "needs a softcap", a.softcap);
   if (a.dropout != 0)
-    refuse_field(kAttention, "dropout", "of probabilities is refused, must be 0", a.dropout);
+    refuse_field(kAttention, "dropout", "must be 0: dropout of probabilities is not supported",
+                 a.dropout);
   check_known(kAttention, "normalisation", a.normalisation);
   if (!a.sink.empty() && a.normalisation != Normalisation::softmax)
     refuse_field(kAttention, "sink", "needs the normalisation softmax", enum_text(a.normalisation));

@@ -65,7 +65,7 @@ void check_row_table(const Checked& c, const PickedRows& t, Index channels) {
 Index check_factor(const Checked& c, const Factor& f, bool query) {
   const FieldName what(c.what, query ? "query" : "key");
   if (f.content && f.given.data != nullptr)
-    refuse_field(kAttention, what, "must be the content or given, not both");
+    refuse_field(kAttention, what, "must be the call's own array or vectors of the term, not both");
   if (f.content) return c.s.dim;
   if (f.given.data == nullptr) return 0;
   const ConstHeads& x = f.given;

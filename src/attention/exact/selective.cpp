@@ -24,7 +24,8 @@ constexpr Index kSelectiveCuts = 4;   // tasks of a block of a backward pass, at
 
 void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   const auto no = [](bool given, const char* what) {
-    if (given) refuse_field(kSelective, what, "must not be given: selective attention has none");
+    if (given)
+      refuse_field(kSelective, what, "must not be given: selective attention does not support it");
   };
   const Mask& m = a.mask;
   no(!a.terms.empty(), "terms");

@@ -15,24 +15,24 @@ namespace {
 void join_requests(const std::string& who, const CallRequests& own, CallRequests& all) {
   if (own.scale) {
     if (all.scale && *all.scale != *own.scale)
-      refuse_field(kPlan, "schemes", "must ask for one scale of q.k; " + who + " asks for another",
-                   *own.scale);
+      refuse_field(kPlan, "schemes",
+                   "must require the same scale of q.k; " + who + " requires another", *own.scale);
     all.scale = own.scale;
   }
   if (!own.head_scale.empty()) {
     if (!all.head_scale.empty())
-      refuse(kPlan, "one scheme alone may ask for a scale of each head; a second is", who);
+      refuse(kPlan, "only one scheme may require a scale for each head; a second one is", who);
     all.head_scale = own.head_scale;
   }
   if (!own.head_side.empty()) {
     if (!all.head_side.empty())
-      refuse(kPlan, "one scheme alone may ask for a side of each head; a second is", who);
+      refuse(kPlan, "only one scheme may require a side for each head; a second one is", who);
     all.head_side = own.head_side;
   }
   if (own.normalisation != Normalisation::softmax) {
     if (all.normalisation != Normalisation::softmax && all.normalisation != own.normalisation)
-      refuse_field(kPlan, "schemes", "must ask for one normalisation; another is asked for by",
-                   who);
+      refuse_field(kPlan, "schemes",
+                   "must require the same normalisation; another one is required by", who);
     all.normalisation = own.normalisation;
   }
   all.prepare.insert(all.prepare.end(), own.prepare.begin(), own.prepare.end());

@@ -82,10 +82,11 @@ void RuleReader::check_keys() const {
     std::string names;
     for (const std::string_view word : known)
       names += (names.empty() ? "" : ", ") + std::string(key_of(word));
-    refuse("rule",
-           "a key of " + std::string(name()) +
-               (names.empty() ? " must be left out: it has none" : " must be one of " + names),
-           key);
+    refuse(
+        "rule",
+        "a key of " + std::string(name()) +
+            (names.empty() ? " must be omitted: the rule has no keys" : " must be one of " + names),
+        key);
   }
   for (const std::string_view word : known)
     if (word.find('=') == std::string_view::npos && !given_.contains(word))

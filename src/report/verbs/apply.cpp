@@ -148,7 +148,7 @@ Queries read_queries(const ApplyOptions& o, Index head_dim, const PositionList& 
 }
 
 Arrays turned(const ApplyOptions& o, const Subject& subject) {
-  if (!o.bias.empty()) throw UsageError("--bias belongs to pope, and nothing else takes one");
+  if (!o.bias.empty()) throw UsageError("--bias is an option of pope only");
   RotarySpec spec = spec_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);
   const RotateMode mode = enum_word<RotateMode>("--mode", o.mode);

@@ -155,7 +155,7 @@ Verb::Run declare_attend(Words& w) {
          "scheme's own grid)");
   add_packing(w, *o);
   w.real("--softcap", o->softcap, "C",
-         "q.k becomes C tanh(q.k / C); 0 turns it off (default: a model's)");
+         "q.k becomes C tanh(q.k / C); 0 disables it (default: a model's)");
   w.text("--gradient", o->gradient, "F",
          "the gradient of out: writes grad_q, grad_k, grad_v and grad_NAME of every parameter and "
          "input")

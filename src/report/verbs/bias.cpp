@@ -22,9 +22,9 @@ Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::st
   files.read_inputs(plan.inputs(), inputs);
   const LoweredAttention lowered = plan.lower(files.parameters(), distance_ranges(queries, keys));
   if (lowered.reads_content())
-    throw InputError(fmt::format(
-        "\"{}\" reads queries or keys: no bias says what it adds; posenc attend --terms does",
-        fmt::join(e.texts, "\", \"")));
+    throw InputError(
+        fmt::format("\"{}\" reads queries or keys, so it has no bias; use posenc attend --terms",
+                    fmt::join(e.texts, "\", \"")));
   Array bias = make_array(DType::f64, {1, n_heads, queries.owned.count(), keys.owned.count()});
   lowered.bias(queries, keys, files.inputs(), bias.view());
   bias.shape = {n_heads, queries.owned.count(), keys.owned.count()};

@@ -63,7 +63,8 @@ Index cache_rows(const EmitOptions& o, const Subject& s) {
   if (o.call.positions.empty()) {
     if (!s.is_model()) throw UsageError("emit needs --positions 0:N, the rows of the caches");
     if (s.model->context.value > 0) return s.model->context.value;
-    throw UsageError("the model states no context: --positions 0:N says the rows of the caches");
+    throw UsageError(
+        "the model states no context: state the rows of the caches with --positions 0:N");
   }
   const PositionList list = read_positions(o.call.positions);
   const Positions p = list;
@@ -142,16 +143,15 @@ void check_sayable(const std::string& title, const AttendCall& c, const LoweredA
   };
   const CallRequests& r = lowered.requests();
   refuse_if(lowered.reads_content(),
-            "takes a bias, and what is added here depends on the numbers in q, k or v");
+            "accepts a bias, but the terms of this scheme depend on the numbers in q, k or v");
   refuse_if(c.layer && c.layer->rotary != nullptr, "does not rotate, and this layer does");
   refuse_if(!c.args.prepare.empty() || !r.prepare.empty(),
-            "takes q and k as they are, and here they are normalised");
+            "does not normalise q and k, and this layer does");
   refuse_if(!r.head_scale.empty(), "has one scale for all heads, and here each has its own");
   refuse_if(!c.args.query_factor.empty(), "has one scale for all queries, and here each has one");
   refuse_if(r.normalisation != Normalisation::softmax,
-            fmt::format("has a softmax, and here stands {}", enum_text(r.normalisation)));
-  refuse_if(!c.args.sink.empty(),
-            "has no score beside those of the keys, and this layer has sinks");
+            fmt::format("has a softmax, and this layer has {}", enum_text(r.normalisation)));
+  refuse_if(!c.args.sink.empty(), "has no sinks, and this layer has them");
   refuse_if(c.args.softcap != 0,
             "caps the score before or after the bias by its version; this layer has a soft cap");
 }
@@ -164,8 +164,8 @@ OnnxNode attention_node(const EmitOptions& o, const Subject& s, const ScoreEncod
   for (const Input& input : plan.inputs())
     if (!input.optional)
       throw InputError(fmt::format(
-          "{}: Attention of ONNX takes one bias for every call, and this reads {} of each", s.title,
-          input.name));
+          "{}: Attention of ONNX has one bias for all calls, and this scheme reads {} of each call",
+          s.title, input.name));
   NamedFiles files;
   files.read_parameters(plan.parameters(), o.call.params, o.call.subject.start, e);
   const LoweredAttention lowered =

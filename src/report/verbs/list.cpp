@@ -24,13 +24,13 @@ std::string range(const FieldInfo& f) {
 void add_presets(std::string& text, const SchemeInfo& s, const Style& style) {
   if (s.presets.empty()) return;
   const auto& usual = s.presets.front().sizes;
-  append(text, "  as programs have it, by name: \"{}\"; a field beside it counts instead\n",
+  append(text, "  presets, as in programs: \"{}\"; a field beside a preset replaces its value\n",
          s.presets.front().short_text);
   for (const PresetInfo& p : s.presets)
     append(text, "    {:<26} {}{}\n", p.name, p.text,
            p.sizes == usual  ? ""
-           : p.sizes.empty() ? style.dim("  (takes no size)")
-                             : style.dim(fmt::format("  (takes {})", fmt::join(p.sizes, ", "))));
+           : p.sizes.empty() ? style.dim("  (no size)")
+                             : style.dim(fmt::format("  (requires {})", fmt::join(p.sizes, ", "))));
 }
 
 void add_one(std::string& text, const SchemeInfo& s, const Style& style) {

@@ -30,7 +30,7 @@ DType dtype_word(const std::string& word) {
 }
 
 const RotaryBlock& only_block(const RotarySpec& spec) {
-  if (spec.blocks.empty()) throw InputError("this layer rotates nothing: there is no table");
+  if (spec.blocks.empty()) throw InputError("this layer rotates nothing, so it has no table");
   if (spec.blocks.size() > 1)
     throw InputError("this layer rotates several blocks of a head; write inv_freq, or use apply");
   return spec.blocks.front();
