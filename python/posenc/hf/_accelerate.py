@@ -15,7 +15,7 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool =
     """Hands the rotation of q and k, on a CPU, to posenc; with attention=True the attention too.
 
     The attention computes in double. Calls that are short enough for the model's own to be faster, by measurements of each kind of
-    layer, stay with the model, and the report says so; force=True hands over every call, for exact results or less memory.
+    layer, stay with the model, and the report says so; force=True hands over every call, for less memory or for comparisons.
 
     It acts on this model alone, not on others of its class or its config. Results are the model's own up to rounding,
     gradients included. What cannot be taken over stays as it was. Gives a report: what was replaced, what not and why, counted

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LIBRARY = Library("posenc", "FRAGMENT")
 _DETAILS = ("str[] names, str[] encodings, str? order, str? offset_word, SymInt? offset, bool? causal, SymInt[]? window, "
             "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap, "
-            "bool? softcap_after_terms, bool? exact")
+            "bool? softcap_after_terms, bool? exact=None")
 _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> (Tensor, Tensor)")
 _LIBRARY.define("attend_backward(Tensor d_out, Tensor d_log_sum_exp, Tensor out, Tensor log_sum_exp, bool[] wanted, "
                 f"Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
@@ -39,7 +39,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor
           names: Sequence[str], encodings: Sequence[str], order: str | None, offset_word: str | None, offset: int | None,
           causal: bool | None, window: Sequence[int] | None, prefix: int | None, chunk: int | None,
           sink_tokens: int | None, length: int | None, scale: float | None, softcap: float | None,
-          softcap_after_terms: bool | None, exact: bool | None) -> _posenc.Attention:
+          softcap_after_terms: bool | None, exact: bool | None = None) -> _posenc.Attention:
     options: dict[str, Any] = {
         "order": order, "offset": offset if offset_word is None else offset_word, "causal": causal,
         "window": None if window is None else list(window), "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens,

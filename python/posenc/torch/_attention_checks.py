@@ -91,8 +91,8 @@ def _check_paged(who: str, q: Tensor, k: Tensor, v: Tensor, axes: str, key_axes:
             _checks.elements(who, name, x, _ARRAYS[name])
             if not name.startswith("key_"):  # a row for each sequence, which only the kernel counts
                 _check_array(who, name, x, batch, q.shape[axes.index("t")], keys, q.shape[axes.index("h")])
-    _check_parameters(who, list(arrays.values()), list(arrays), encodings, q.shape[axes.index("h")], q.shape[axes.index("d")],
-                      k.shape[h])
+    check_parameters(who, list(arrays.values()), list(arrays), encodings, q.shape[axes.index("h")], q.shape[axes.index("d")],
+                     k.shape[h])
 
 
 def _check_array(who: str, name: str, x: Tensor, batch: Any, queries: Any, keys: Any, heads: Any) -> None:
