@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "attention/engine_compare.h"
 #include "attention/fast/engine.h"
 #include "attention/random_call.h"
 #include "attention/scheme_run.h"
+#include "posenc/attention/explain_plan.h"
 #include "posenc/core/isa.h"
 #include "posenc/positions/sequence.h"
 
