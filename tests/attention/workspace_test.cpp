@@ -34,7 +34,8 @@ struct WorkspaceMemory {
 };
 
 bool same_bits(const std::vector<double>& x, const std::vector<double>& y) {
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+  return x.size() == y.size() &&
+         (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0);
 }
 
 TEST(Workspace, RandomCallsHaveTheSameBits) {
