@@ -27,8 +27,7 @@ struct Options {
     const nb::object o = get(name);
     if (o.is_none()) return std::nullopt;
     T v{};
-    if (!nb::try_cast<T>(o, v))
-      refuse_field(kAttentionName, name, rule, text_of(nb::repr(o)));
+    if (!nb::try_cast<T>(o, v)) refuse_field(kAttentionName, name, rule, text_of(nb::repr(o)));
     return v;
   }
 };
