@@ -18,7 +18,10 @@ class SharedSum {
   void want(bool wanted, Index size) { size_ = wanted ? size : 0; }
   void start(Index slices, CallArena& arena);
   Index size() const noexcept { return size_; }
-  double* slice(Index n) noexcept { return size_ == 0 ? nullptr : x_.data() + n * size_; }
+  // A counting arena gives no memory.
+  double* slice(Index n) noexcept {
+    return size_ == 0 || x_.data() == nullptr ? nullptr : x_.data() + n * size_;
+  }
   std::span<const double> total() noexcept;  // once
 
  private:
