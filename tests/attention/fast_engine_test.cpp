@@ -201,6 +201,33 @@ TEST(FastEngine, LeavesRowsToTheExactEngine) {
     }
 }
 
+// A table or a sink that is not finite: the same rows are NaN, and the others have the same numbers.
+TEST(FastEngine, TablesAndSinksThatAreNotFinite) {
+  for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")})
+    for (const bool wide : {false, true}) {
+      FloatCall call(1, 100, 300, 2, 2, 8, 8, 3);
+      std::vector<std::int32_t> rows;
+      for (std::int32_t delta = 0; delta < 300; ++delta)
+        rows.push_back(delta < 150 ? 0 : delta < 290 ? 1 : 2);
+      const std::vector<double> numbers{0.5, wide ? -500.0 : 0.25, bad};
+      ProductTerm line;
+      line.lines[0] = {rows.data(), 300, 0};
+      line.table = tensor(numbers.data(), {1, 1, 3, 1});
+      const Term terms[] = {line};
+      call.args.terms = terms;
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      EXPECT_LE(difference(of_attend(call.args).out, of_attend(exact).out), kFloatError)
+          << bad << wide;
+      const std::vector<double> sink{0.5, bad};
+      call.args.terms = exact.terms = {};
+      call.args.sink = exact.sink = tensor(sink.data(), {2});
+      const CallResult got = of_attend(call.args), want = of_attend(exact);
+      EXPECT_LE(difference(got.out, want.out), kFloatError) << bad;
+      EXPECT_LE(difference(got.log_sum_exp, want.log_sum_exp), kFloatError) << bad;
+    }
+}
+
 // What no query may see may hold anything.
 TEST(FastEngine, HiddenKeysMayHoldAnything) {
   FloatCall call(2, 40, 300, 2, 1, 8, 8, 3);

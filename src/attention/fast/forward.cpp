@@ -199,7 +199,7 @@ Total total_of(const FastCall& c, const FastRow& r, float sum, double m, bool wa
   if (top == -HUGE_VAL) return {0, -HUGE_VAL};
   // Relative to the larger of the two; the sum is wanted relative to the reference.
   const double both = std::exp2(sink - top) + weights * std::exp2(m - top);
-  return {weights > 0 ? both * std::exp2(top - m) : 0, (std::log2(both) + top) / kLog2E};
+  return {weights == 0 ? 0 : both * std::exp2(top - m), (std::log2(both) + top) / kLog2E};
 }
 
 void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
@@ -209,11 +209,13 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
-    std::uint8_t& leaves = left[(r.b * c.H + r.h) * c.Tq + r.i];
-    leaves = w.left[static_cast<std::size_t>(row)];
-    if (leaves != 0) continue;
     const Total t =
         total_of(c, r, sum_of(c, w, row), w.reference[static_cast<std::size_t>(row)], !l.empty());
+    // A sink that is not finite makes the total NaN.
+    const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
+                        std::isnan(t.log_sum_exp);
+    left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
+    if (leaves) continue;
     const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
     const float* from = w.out.data() + g.first * c.value_panels * c.panel + n * c.panel;
     const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;

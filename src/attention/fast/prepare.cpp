@@ -43,7 +43,7 @@ struct Copy {
         fn(b, Run{first * kTile, std::min(tokens, (t + 1) * kTile)});
       }
   }
-  // fn(vector, head, from, to) for each vector of them, by all threads.
+  // fn(vector) for each vector of them, by all threads.
   template <class F>
   void each_vector(const Executor& executor, const F& fn) const {
     each_run([&](Index b, Run run) {
@@ -116,9 +116,9 @@ void rotate(const RotaryPlan& plan, const Positions& all, const Copy& t, bool as
 
 std::string_view stages_why_not(const AttentionArgs& a) noexcept {
   if (a.prepare.empty()) return {};
-  if (!a.block_table.empty()) return "stages of keys in pages";
+  if (!a.block_table.empty()) return "keys in pages pass stages first";
   if (a.q.dim_stride != 1 || a.k.dim_stride != 1)
-    return "stages of q or k whose channels are not adjacent";
+    return "q or k passes stages first, and its channels are not adjacent";
   for (const Stage& s : a.prepare)
     if (s.value) return "values are rotated";
   return {};

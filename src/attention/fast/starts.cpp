@@ -161,6 +161,12 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
 }
 
 void Starts::finish_lines() noexcept {
+  // Numbers that are not finite are found pair by pair: rows that see one are left.
+  if (!std::all_of(wide_lines_.begin(), wide_lines_.end(),
+                   [](double x) { return std::isfinite(x); })) {
+    line_size_ = 0;
+    return;
+  }
   for (auto line = wide_lines_.begin(); line < wide_lines_.end(); line += line_size_) {
     std::fill_n(line, kMargin, line[kMargin]);  // as near as their neighbours
     std::fill_n(line + line_size_ - kMargin, kMargin, line[line_size_ - kMargin - 1]);

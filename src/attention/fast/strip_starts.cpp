@@ -16,6 +16,7 @@ constexpr double kFar = -0x1p40;
 float relative(double value, double to) noexcept {
   return static_cast<float>(std::max(value - to, kFar));
 }
+
 // Adds mask.bias.
 void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcept {
   const ConstTensorView& bias = c.args.mask.bias;
