@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every code of a finding, in the sources of the reader and in docs/interfaces.md, has a paragraph in docs/doctor.md and no
-other code has; its table of fixes is that of src/model/diagnostics.cpp."""
+"""Every code of a finding in the sources of the reader has a paragraph in docs/doctor.md and no other code has; its table of
+fixes is that of src/model/diagnostics.cpp."""
 import argparse
 import pathlib
 import re
 import sys
 
-CALL = re.compile(r"\b(error|warn|note|add|wrong)\(\s*\{?")
+CALL = re.compile(r"\b(?:(error|warn|note|add|wrong)\(\s*\{?|Finding\{)")
 LITERAL = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"')
 CODE = re.compile(r"[a-z][a-z0-9_]+")
 
@@ -32,7 +32,7 @@ def codes_of(text):
         given = arguments(text, call.end(), 2)
         if given and "everity" in given[0]:
             given = given[1:]
-        elif call.group(1) == "add":  # not of a finding
+        elif call.group(1) in ("add", None):  # not of a finding
             continue
         if not given:
             continue
@@ -52,8 +52,6 @@ def main():
     for path in sorted((root / "src" / "model").rglob("*.cpp")):
         codes.update(codes_of(path.read_text()))
     emitted = len(codes)
-    listed = re.search(r"Codes are stable:(.*?)\. More", (root / "docs" / "interfaces.md").read_text(), re.S).group(1)
-    codes.update(re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", re.sub(r"\(.*?\)", "", listed)))
     page = (root / "docs" / "doctor.md").read_text()
     explained = set(re.findall(r"\*\*([a-z0-9_]+)\*\*", page))
     defaults = re.findall(r'\{"(\w+)",\s*"(.*)"\}', (root / "src" / "model" / "diagnostics.cpp").read_text())
