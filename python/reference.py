@@ -8,8 +8,13 @@ import sys
 
 HEAD = """# Reference of the Python package
 
-Made from the package's stubs by `python/reference.py`: signatures, the first paragraph of what `help()` says, and its list of arguments where it has one. Every scheme and scaling is a class, of keyword
-arguments alone; their fields, units and ranges stand on the page of each scheme ([docs](README.md)) and in `help(posenc.Rope)`. Examples: [python](python.md).
+Made from the package's stubs by `python/reference.py`: signatures, the first paragraph of what `help()` prints, and its list of arguments. An argument without a type is an array or a list; `=None` means that it may be omitted; `...` are the arguments of the function that the text names. Examples: [python](python.md).
+"""
+
+
+RESULTS = {"Attention", "Layer", "Model", "PathAttention", "hf.Report", "SelectiveAttention"}  # calls make them, not users
+INTERNAL = {"extra_repr"}
+SCHEMES = """Keyword arguments are fields; their meaning, units and ranges are on the page of each scheme ([docs](README.md)) and in `help(posenc.Rope)`. Presets are class methods.
 """
 
 
@@ -20,47 +25,104 @@ def sentence(node):
 
 
 def arguments(node):
-    """The entries of its docstring's `Arguments:`, as lines of a list."""
+    """The entries of its docstring's `Arguments:`, as lines of a list, without lists inside of them."""
     found = re.search(r"^Arguments:\n(.*?)(?=\n\s*\n|\n\s*>>>|\Z)", ast.get_docstring(node) or "", re.M | re.S)
     for part in re.split(r"\n    (?=\S)", found[1].removeprefix("    ") if found else ""):
+        if re.search(r"^ {12}", part, re.M):
+            part = part.split("\n")[0].removesuffix(":") + " (listed by `help()`)"
         names, _, text = " ".join(part.split()).partition(": ")
         if text:
             yield "* " + ", ".join(f"`{n}`" for n in names.split(", ")) + ": " + text.replace("|", "\\|")
 
 
-def signature(node, name):
-    arguments = ast.unparse(node.args)
-    arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
-    back = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
-    return f"{name}({arguments}){back}"
+def every_argument(node):
+    """{name: (as written, stars before it)} of its arguments, without self and cls; "*" stands for the start of keywords."""
+    a = node.args
+    positional = a.posonlyargs + a.args
+    defaults = [None] * (len(positional) - len(a.defaults)) + a.defaults
+    pairs = [(x, d) for x, d in zip(positional, defaults) if x.arg not in ("self", "cls")]
+    written = {x.arg: one_argument(x, d) for x, d in pairs}
+    if a.vararg:
+        written["*" + a.vararg.arg] = "*" + one_argument(a.vararg, None)
+    elif a.kwonlyargs:
+        written["*"] = "*"
+    written.update({x.arg: one_argument(x, d) for x, d in zip(a.kwonlyargs, a.kw_defaults)})
+    if a.kwarg:
+        written["**" + a.kwarg.arg] = "**" + one_argument(a.kwarg, None)
+    return written
+
+
+def type_of(annotation, optional=False):
+    """As written after a name; "" of Any. optional: its default is None, which needs no second mention."""
+    text = ast.unparse(annotation) if annotation else "Any"
+    text = text.removesuffix(" | None") if optional else text
+    return "" if text == "Any" else f": {text}"
+
+
+def one_argument(argument, default):
+    written = ast.unparse(default) if default else ""
+    return argument.arg + type_of(argument.annotation, written == "None") + (f"={written}" if written else "")
+
+
+def default_of(written):
+    return written.partition("=")[2]
+
+
+def signature(node, name, like=None):
+    """like: the function whose arguments are written as `...`, those with another default aside."""
+    own, theirs = every_argument(node), every_argument(like) if like else {}
+    shared = [n for n in own if n in theirs and n != "*" and default_of(own[n]) == default_of(theirs[n])]
+    written = ["..." if n in shared else text for n, text in own.items() if n not in shared[1:] and (n != "*" or not shared)]
+    back = type_of(node.returns).replace(": ", " -> ", 1) if node.returns and node.name != "__init__" else ""
+    return f"{name}({', '.join(written)}){back}"
+
+
+def lacking(node, like):
+    """Which keywords of `like` it does not have, as a sentence."""
+    if not like or node.args.kwarg:
+        return ""
+    missing = [f"`{a.arg}`" for a in like.args.kwonlyargs if a.arg not in every_argument(node)]
+    return f" Without {', '.join(missing)}." if missing else ""
 
 
 def is_property(node):
     return any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list)
 
 
-def members(node):
+def functions_of(nodes):
+    return {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
+
+
+def in_new_arrays(node, functions):
+    """The function of which rotate_ is the one in place, if its docstring says so."""
+    return functions.get(node.name[:-1]) if node.name.endswith("_") and sentence(node).startswith("The same in place") else None
+
+
+def members(node, name):
     """(what is written, its sentence) of a class."""
     for f in node.body:
         if not isinstance(f, ast.FunctionDef) or (f.name.startswith("_") and f.name != "__init__"):
             continue
+        if f.name in INTERNAL or (f.name == "__init__" and name in RESULTS):
+            continue
         if f.name == "__init__":
             yield f"`{signature(f, node.name)}`", ""
         elif is_property(f):
-            yield f"`.{f.name}: {ast.unparse(f.returns) if f.returns else 'Any'}`", sentence(f)
+            yield f"`.{f.name}{type_of(f.returns)}`", sentence(f)
         else:
-            yield f"`.{signature(f, f.name)}`", sentence(f)
+            like = in_new_arrays(f, functions_of(node.body))
+            yield f"`.{signature(f, f.name, like)}`", sentence(f) + lacking(f, like)
 
 
 def definitions(path):
     return {n.name: n for n in ast.parse(path.read_text()).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
 
 
-def entry(name, node):
+def entry(name, node, like=None):
     if isinstance(node, ast.FunctionDef):
         listed = list(arguments(node))
-        return f"### {name}\n\n`{signature(node, name.split('.')[-1])}`\n\n{sentence(node)}\n" + ("\n" + "\n".join(listed) + "\n" if listed else "")
-    lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node)]
+        return f"### {name}\n\n`{signature(node, name.split('.')[-1], like)}`\n\n{sentence(node)}{lacking(node, like)}\n" + ("\n" + "\n".join(listed) + "\n" if listed else "")
+    lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node, name)]
     return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
 
 
@@ -70,7 +132,8 @@ def scheme_row(name, node):
     (init,) = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
     fields = [a.arg for a in init.args.kwonlyargs]
     title = text.split("\n")[0].split(". ")[0].replace("|", "\\|")  # without the paper, which its page has
-    return f"| `{name}` | {title} | {', '.join(fields)} | {', '.join(presets)} |"
+    more = f"; presets: {', '.join(presets)}" if presets else ""
+    return f"* `{name}({', '.join(fields)})` {title}{more}"
 
 
 def page(package):
@@ -85,13 +148,20 @@ def page(package):
     assert not missing, missing
     schemes = definitions(package / "_schemes.py")
     rows = [scheme_row(n, c) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")]
-    table = "| class | what | fields | presets |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
-    hosts = "".join(host(package / name) for name in ("torch", "hf", "jax") if (package / name).is_dir())
-    return f"{HEAD}\n## Functions and classes\n\n" + "\n".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{table}"
+    hosts = "".join(host(package / name, found) for name in ("torch", "hf", "jax") if (package / name).is_dir())
+    return f"{HEAD}\n## Functions and classes\n\n" + "\n".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
 
 
-def host(folder):
-    """The part for another package: the names of its __all__, wherever in its folder they stand."""
+def model_of(node, found, others):
+    """The function whose arguments it has: `posenc.attend`, if its docstring begins with it, or the one in new arrays."""
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    theirs = re.match(r"`posenc\.(\w+)` of tensors", sentence(node))
+    return others[theirs[1]] if theirs else in_new_arrays(node, found)
+
+
+def host(folder, others):
+    """The part for another package: the names of its __all__, wherever in its folder they stand. others: those of posenc."""
     found = {}
     for source in sorted(folder.glob("*.py")):
         found.update(definitions(source))
@@ -100,7 +170,7 @@ def host(folder):
     names = ast.literal_eval(stated[1]) if stated else []
     if not names:
         return ""
-    entries = [entry(f"{folder.name}.{n}", found[n]) for n in sorted(names, key=str.lower) if n in found]
+    entries = [entry(f"{folder.name}.{n}", found[n], model_of(found[n], found, others)) for n in sorted(names, key=str.lower) if n in found]
     return f"\n## posenc.{folder.name}\n\n" + "\n".join(entries)
 
 

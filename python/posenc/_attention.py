@@ -69,47 +69,46 @@ def attend(
         encodings: at most one rotary encoding, and any number that act in the score; None for content alone.
         q, k, v: [tokens, heads, channels], or four axes named by `order`. Heads of k and v divide those of q.
         order: the axes of q, k, v and the output: thd (three axes, the default), bthd or bhtd (four axes).
-        parameters: what the encodings learn, by the names of `score_parameters`.
-        inputs: what comes with the call, by the names of `score_inputs`.
-        query_positions, key_positions: [t], [b, t] or [axes, b, t]. By default tokens count up in their order, inside their
-            sequence. Positions make distances and rotations; masks go by order.
-        query_order, key_order: [t] or [b, t], where each token stands in its sequence, for tokens that are not stored in
-            their order: shards of a context-parallel group, caches that evict. By default key j has order j, and `offset`
-            places the queries. A causal call whose positions contradict the order warns unless orders are given.
-        offset: the place of the queries among the keys, without orders: end (the default) makes them the last keys, of
-            each sequence with cu_seqlens and of each row's key_length with block_table; start makes them the first; a
-            number is the order of the first query, or with query_cu_seqlens is added to where end puts it.
-        scale: on q.k; by default what the encodings ask for, else head_dim^-1/2.
+        parameters, inputs: by the names of `score_parameters` and `score_inputs`.
+        query_positions, key_positions: [t], [b, t] or [axes, b, t], for distances and rotations. By default tokens count up
+            in their order, inside their sequence.
+        query_order, key_order: [t] or [b, t], the index of each token in its sequence, for masks. Needed if tokens are not
+            stored in order (shards, caches that evict). By default key j has order j, and `offset` places the queries. A
+            causal call whose positions contradict the order warns unless orders are given.
+        offset: places the queries without orders. end (default): as the last keys of each sequence of cu_seqlens, or of
+            each row's key_length with block_table; start: as the first. A number is the order of the first query; with
+            query_cu_seqlens it is added to where end puts it.
+        scale: multiplies q.k; by default as the encodings require, else head_dim^-1/2.
         softcap: scaled q.k, s, becomes softcap tanh(s / softcap).
-        softcap_after_terms: caps its sum with what the encodings add; bias and DAPE's network stay outside.
-        causal: keys of a later order than the query are hidden.
+        softcap_after_terms: s includes what the encodings add, but not bias and DAPE's network.
+        causal: hides keys of a later order than the query.
         window: (left, right), how many keys before and after its own a query sees; right -1 hides its own.
-        prefix: keys of order below it are seen whatever `causal` says; a number, or [b].
+        prefix: a number or [b]; keys of a lower order are seen in spite of `causal`.
         chunk: keys of the same floor((order - chunk_origin) / chunk) are seen.
         chunk_origin: a number, [b], or [b, groups of heads]: the padding on the left, where chunks count from the text.
-        sink_tokens: the first keys are seen whatever the window's left end says.
+        sink_tokens: so many first keys are seen in spite of the window's left end.
         head_side: [heads] of uint8: 0 both sides, 1 keys up to the query's own, 2 keys from the query's own on.
-        key_length: [b], keys from there on are padding.
-        key_visible: [t] or [b, t] of uint8 or bool, 0 hides a key from all queries.
-        visible: [queries, keys] or [b, heads, queries, keys] of uint8 or bool, 0 hides a pair.
-        bias: the same shapes of reals, added to the score; -inf hides.
+        key_length: [b]; keys from there on are padding.
+        key_visible: [t] or [b, t] of uint8 or bool; 0 hides a key from all queries.
+        visible: [queries, keys] or [b, heads, queries, keys] of uint8 or bool; 0 hides a pair.
+        bias: reals of the same shapes, added to the score; -inf hides.
         query_document, key_document: [t] or [b, t]; keys of equal numbers are seen (`document_index`).
         query_cu_seqlens, key_cu_seqlens: [sequences + 1], from 0 to the tokens: a ragged batch in one row. Each sequence
             of queries sees its own of the keys; order, positions and offset count inside it.
-        block_table: [rows, pages] of a paged cache: k and v are [pages, page size, heads, channels] (bhtd: heads before
-            slots), key j of a row is slot j % page size of its page j // page size, and key_length says how many there
-            are. A row for each batch entry, or for each sequence of query_cu_seqlens.
+        block_table: [rows, pages] of a paged cache, with key_length; a row for each batch entry, or for each sequence of
+            query_cu_seqlens. k and v are [pages, page size, heads, channels] (bhtd: heads before slots); key j of a row is
+            slot j % page size of its page j // page size.
         sink: [heads], one more logit in the softmax, without a value.
         query_factor: [b, queries], multiplies q: a temperature by position.
         head_scale: [b, heads], multiplies the scaled q.k.
-        mix_before, mix_after: [heads, heads], talking heads: scores or probabilities of all heads mixed into each.
-        regions: what `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk` return: where a region holds a pair, q and k
-            are rotated at its positions by the rotary encoding.
-        past_distances, future_distances: the distance that stands for each distance 0, 1, ... of the encodings in the
-            score (`random_distances`), of keys before and after the query; future by default as past.
-        length: the length that scalings by length are resolved for.
-        exact: the engine in double runs the call, although a faster one takes it (`explain_plan`).
-        out: the array of the output. After an exception, Ctrl-C too, it may hold anything.
+        mix_before, mix_after: [heads, heads], talking heads: mix the scores or probabilities of all heads into each.
+        regions: of `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk`. Where a region holds a pair, the rotary encoding
+            rotates q and k at its positions.
+        past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
+            the query; future by default as past.
+        length: what scalings by length are resolved for.
+        exact: use the engine in double although a faster one supports the call (`explain_plan`).
+        out: the array of the output. After an exception, Ctrl-C too, its contents are undefined.
 
     >>> import numpy, posenc
     >>> q, k, v = numpy.random.default_rng(0).normal(size=(3, 6, 4, 16))
@@ -141,14 +140,14 @@ def attend_path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, log_gate: Any = No
 
     Arguments:
         q, k, v: as of `attend`; queries are among the keys.
-        w: [tokens of k, W, channels], W divides the heads; as published of length 1.
-        beta: [tokens of k, W, 1], as published 0 to 2.
+        w: [tokens of k, W, channels], W divides the heads; vectors of length 1 in the paper.
+        beta: [tokens of k, W, 1], 0 to 2 in the paper.
         log_gate: [tokens of k, F, 1], the logarithms of PaTH-FoX's gates, F divides the heads.
         order: the axes of all arrays: thd, bthd or bhtd.
         offset: the key of the first query; by default queries are the last keys.
         window_left: how many keys before its own a query sees.
-        scale: on the products; by default head_dim^-1/2.
-        gates_scaled: whether the scale multiplies the gates too, as flash-linear-attention does (the default).
+        scale: multiplies the products; by default head_dim^-1/2.
+        gates_scaled: the scale multiplies the gates too, as in flash-linear-attention (the default).
         out: the array of the output.
 
     >>> import numpy, posenc
@@ -174,8 +173,7 @@ def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: 
     Arguments:
         head: the query head whose scores mask.
         keep_first: the first key is never masked (the default).
-        q, k, v, order, offset, scale, causal, window, prefix, chunk, chunk_origin, sink_tokens, key_length, key_visible,
-            visible, query_document, key_document, out: as of `attend`.
+        q, k, v: as of `attend`, and so are all other arguments.
 
     >>> import numpy, posenc
     >>> q, k, v = numpy.random.default_rng(0).normal(size=(3, 6, 2, 8))

@@ -127,9 +127,9 @@ class Model:
         scores: bool = False, terms: bool = False, probabilities: bool = False, tower: str | None = None,
         grid: str | tuple[int, int] | None = None,
     ) -> dict[str, Any]:
-        """Attention as that layer does it, its weights read beside the config: arrays by name as `posenc attend`
-        writes them, with gradients where d_out is given. `grid` (rows, columns) is that of an image's patches where
-        the layer has a table for each axis."""
+        """Attention of that layer with the weights beside the config: arrays by name as `posenc attend` writes them, with
+        gradients if d_out is given. `grid` (rows, columns) is that of an image's patches if the layer has a table for
+        each axis."""
         with Call("attend") as call:
             call.subject(self)
             for name, value in (("q", q), ("k", k), ("v", v), ("gradient", d_out)):
@@ -169,8 +169,8 @@ def read_model(
     assume: Mapping[str, str] | None = None,
     reader: str | None = None,
 ) -> Model:
-    """Reads a config.json of any era, a folder that holds one, or a .gguf file. Nothing is guessed: what is wrong is
-    among `findings`, and calls that need positions that cannot be determined raise ModelError."""
+    """Reads a config.json, a folder with one, or a .gguf file. `findings` lists what is wrong; calls that need positions
+    that cannot be determined raise ModelError."""
     given = None if assume is None else dict(assume)
     file = _posenc.ModelFile(path, context, given, reader)
     text = os.fspath(path)

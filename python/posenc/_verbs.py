@@ -37,7 +37,7 @@ class Picture:
 
 
 def explain(path: str | os.PathLike[str] | Model, *, layer: int | None = None) -> str:
-    """What positions a model uses and where each value came from, for a person; `read_model` has it as objects."""
+    """A text on the positions of a model and where each value comes from; `read_model` returns objects."""
     return _model(path).explain(layer=layer)
 
 
@@ -332,7 +332,7 @@ def emit(
     parameters: Mapping[str, Any] | None = None,
     start: int | None = None,
 ) -> dict[str, Any]:
-    """A rotation as a model of one RotaryEmbedding node of ONNX, what acts in the score as one Attention node: the
+    """Writes an ONNX model of one node: RotaryEmbedding of a rotation, Attention of what acts in the score. Returns the
     report of posenc.emit/1.
 
     >>> import os, posenc, tempfile

@@ -265,7 +265,7 @@ nb::list inputs(nb::handle encodings, Index n_heads, Index head_dim, Index key_h
 
 void add_attention(nb::module_& m) {
   nb::class_<Attention>(m, "Attention",
-                        "A call of attention: its result, and what may be asked of it.")
+                        "The result of a call of attention, with its gradients and scores.")
       .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::dict>(),
            nb::arg("encodings").none(), nb::arg("q").none(), nb::arg("k").none(),
            nb::arg("v").none(), nb::arg("options"),
@@ -282,8 +282,8 @@ void add_attention(nb::module_& m) {
           nb::arg("d_log_sum_exp") = nb::none(), nb::arg("only") = nb::none(),
           nb::sig("def backward(self, d_out: Any, d_log_sum_exp: Any = None, only: Iterable[str] | "
                   "None = None) -> dict[str, Any]"),
-          "Gradients of q, k, v, of what else of the call is real, and under `parameters` and "
-          "`inputs` those by name. only: those that are wanted, q, bias, parameters.table ...")
+          "Gradients of q, k, v and other real arguments by name, and of `parameters` and `inputs` "
+          "by name. only: names of those to compute, such as q, bias, parameters.table.")
       .def("scores", &Attention::scores, nb::arg("names"),
            nb::sig("def scores(self, names: Iterable[str]) -> dict[str, Any]"),
            "Arrays [batch, heads, queries, keys]: content, scores, capped, probabilities, "
@@ -294,11 +294,11 @@ void add_attention(nb::module_& m) {
                    "computed at each access.")
       .def("explain_plan", &Attention::explain_plan,
            nb::sig("def explain_plan(self) -> dict[str, Any]"),
-           "Which engine runs the call (`engine`), why `others` do not, the memory that it needs "
-           "(`workspace_bytes`) and the class of each term (`terms`).")
+           "The `engine` of the call, why `others` do not run it, `workspace_bytes` and the class "
+           "of each of the `terms`.")
       .def("locality", &Attention::locality, nb::sig("def locality(self) -> tuple[Any, Any]"),
-           "The distances, query - key, and the share of the attention at each of them, float64 "
-           "[heads, distances]: the mean over the queries that see a key.");
+           "The distances, query - key, and the share of the attention at each, float64 [heads, "
+           "distances]: the mean over the queries that see a key.");
   m.def("lowered_count", &lowered_count,
         "How often this process lowered encodings for a call; equal parameters and distances in a "
         "row are lowered once.");

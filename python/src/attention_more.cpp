@@ -225,20 +225,16 @@ void add_more_attention(nb::module_& m) {
       nb::arg("k").none(), nb::arg("v").none(), nb::arg("options"),
       nb::sig("def __init__(self, q: Any, k: Any, v: Any, options: dict[str, Any]) -> None"));
   add_result(selective, "Gradients of q, k and v; only: the names of those to compute.");
-  m.def("merge", &merge_parts, nb::arg("parts").none(), nb::kw_only(),
-        nb::arg("order") = nb::none(), nb::arg("normalisation") = "softmax",
-        nb::arg("out") = nb::none(), nb::arg("log_sum_exp") = nb::none(),
-        nb::sig("def merge(parts: Iterable[Any], *, order: str | None = None, normalisation: str = "
-                "'softmax', out: Any = None, log_sum_exp: Any = None) -> tuple[Any, Any]"),
-        "Results over disjoint keys as the result over all of them: (out, log_sum_exp), into the "
-        "arrays "
-        "given or new ones. parts: results of `attend`, or pairs of out and log_sum_exp [batch, "
-        "heads, "
-        "queries]. normalisation: softmax or stick_breaking, whose parts go from the last keys to "
-        "the "
-        "first. A sink belongs to one part only. Calls with gates, kernels over keys or mixed "
-        "heads do "
-        "not merge.");
+  m.def(
+      "merge", &merge_parts, nb::arg("parts").none(), nb::kw_only(), nb::arg("order") = nb::none(),
+      nb::arg("normalisation") = "softmax", nb::arg("out") = nb::none(),
+      nb::arg("log_sum_exp") = nb::none(),
+      nb::sig("def merge(parts: Iterable[Any], *, order: str | None = None, normalisation: str = "
+              "'softmax', out: Any = None, log_sum_exp: Any = None) -> tuple[Any, Any]"),
+      "Joins results over disjoint keys: (out, log_sum_exp) over all of them. parts: results of "
+      "`attend`, or pairs of out and log_sum_exp [batch, heads, queries]. normalisation: softmax, "
+      "or stick_breaking with parts from the last keys to the first. A sink belongs to one part "
+      "only. Calls with gates, kernels over keys or mixed heads do not merge.");
   m.def("merge_backward", &merge_parts_backward, nb::arg("parts").none(), nb::arg("whole").none(),
         nb::arg("d_out").none(), nb::arg("d_log_sum_exp") = nb::none(), nb::kw_only(),
         nb::arg("order") = nb::none(), nb::arg("normalisation") = "softmax",
@@ -246,8 +242,8 @@ void add_more_attention(nb::module_& m) {
             "def merge_backward(parts: Iterable[Any], whole: Any, d_out: Any, d_log_sum_exp: Any = "
             "None, *, order: str | None = None, normalisation: str = 'softmax') -> "
             "list[tuple[Any, Any]]"),
-        "The gradients of each part's out and log_sum_exp, which its `backward` takes. whole: what "
-        "`merge` returned.");
+        "The gradients of each part's out and log_sum_exp, for its `backward`. whole: the result "
+        "of `merge`.");
 }
 
 }  // namespace posenc::python

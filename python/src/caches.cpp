@@ -181,11 +181,9 @@ nb::object rotate_table(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::
 void add_table(nb::module_& m) {
   nb::class_<RotaryTable>(
       m, "RotaryTable",
-      "Cosine and sine of positions 0 to size - 1, built once and read by "
-      "`RotaryPlan.rotate_table`, "
-      "by threads while it grows. dtype: float32, float16 or bfloat16. layout: half (read "
-      "fastest), duplicated or repeated. beyond: what a position past the end does, refuse or "
-      "grow.")
+      "Cosine and sine of positions 0 to size - 1, for `RotaryPlan.rotate_table`; threads may read "
+      "it while it grows. dtype: float32, float16 or bfloat16. layout: half (read fastest), "
+      "duplicated or repeated. beyond: at a position past the end, refuse or grow.")
       .def("__init__", &make_table, nb::arg("encoding").none(), nb::arg("positions"),
            nb::arg("dtype") = "float32", nb::kw_only(), nb::arg("layout") = "half",
            nb::arg("beyond") = "refuse",
@@ -199,27 +197,26 @@ void add_table(nb::module_& m) {
             t.grow(positions);
           },
           nb::arg("positions"), nb::sig("def grow(self, positions: int) -> None"),
-          "To as many positions at least; arrays of `rows` keep what they have.")
+          "To as many positions at least; arrays of `rows` do not change.")
       .def("replace", &replace, nb::arg("encoding").none(),
            nb::sig("def replace(self, encoding: EncodingLike | RotaryPlan) -> None"),
-           "Rows of another encoding, as many, in one step: a changed scaling. Plans of the old "
-           "encoding go on and rotate by the new rows.")
+           "Replaces all rows by those of another encoding, such as a changed scaling. Plans of "
+           "the old encoding then rotate by the new rows.")
       .def("save", &save, nb::arg("path").none(), nb::kw_only(), nb::arg("layout") = "half",
            nb::sig("def save(self, path: str | PathLike[str], *, layout: str = 'half') -> None"),
-           "The rows, in any layout, to .npy (not bfloat16) or .safetensors by the name's ending; "
-           "the file is whole or not there.")
+           "Writes the rows, in any layout, to .npy (not bfloat16) or .safetensors by the name's "
+           "ending.")
       .def_static(
           "map", &map_table, nb::arg("path").none(), nb::arg("encoding").none(), nb::kw_only(),
           nb::arg("beyond") = "refuse", nb::arg("layout") = nb::none(),
           nb::sig(
               "def map(path: str | PathLike[str], encoding: EncodingLike | RotaryPlan, *, beyond: "
               "str = 'refuse', layout: str | None = None) -> RotaryTable"),
-          "A table in a file that `save` wrote, mapped into memory and not copied; rows of "
-          "another encoding are rejected. A .npy file does not say its layout: half unless "
-          "given.")
+          "Maps a file of `save` into memory without a copy; rows of another encoding are "
+          "rejected. A .npy file does not contain its layout: half unless given.")
       .def("rows", &rows, nb::sig("def rows(self) -> Any"),
-           "The rows as they are now, [positions, columns], read-only and without a copy: cosines "
-           "and then sines of each block.")
+           "The rows now, [positions, columns], read-only and without a copy: cosines and then "
+           "sines of each block.")
       .def_prop_ro("size", &RotaryTable::size, nb::sig("def size(self) -> int"),
                    "Positions that it has rows for.")
       .def_prop_ro("bytes", &RotaryTable::bytes, nb::sig("def bytes(self) -> int"),
@@ -233,9 +230,9 @@ void add_keys(nb::module_& m) {
         nb::sig("def rerotate_(keys: Any, before: EncodingLike | RotaryPlan, after: EncodingLike | "
                 "RotaryPlan, *, old_positions: PositionsLike, new_positions: PositionsLike, order: "
                 "str | None = None) -> None"),
-        "Moves cached keys, in place, to other positions or to another scaling: those that were "
-        "rotated by `before` become those that `after` gives. A plan says context and precision. "
-        "Raises if the result is not exact; `can_rerotate` gives the reason.");
+        "Moves cached keys, in place, to other positions or from the encoding `before` to `after`. "
+        "A plan states context and precision. Raises if the result is not exact; `can_rerotate` "
+        "gives the reason.");
   m.def("can_rerotate", &verdict, nb::arg("before").none(), nb::arg("after").none(),
         nb::sig("def can_rerotate(before: EncodingLike | RotaryPlan, after: EncodingLike | "
                 "RotaryPlan) -> tuple[str, str]"),
@@ -255,21 +252,20 @@ void add_caches(nb::module_& m, nb::class_<RotaryPlan>& plan) {
                    "| None = None) -> Any"),
            "Rotates by the rows of a table, looked up by position; it must have been built from "
            "the plan's encoding.")
-      .def("phase_gradients", &gradients, nb::arg("q").none(), nb::arg("k") = nb::none(),
-           nb::kw_only(), nb::arg("d_q").none() = nb::none(), nb::arg("d_k") = nb::none(),
-           nb::arg("positions").none(), nb::arg("block") = 0, nb::arg("order") = nb::none(),
-           nb::sig("def phase_gradients(self, q: Any, k: Any = None, *, d_q: Any = None, d_k: Any "
-                   "= None, positions: PositionsLike, block: int = 0, order: str | None = None) -> "
-                   "dict[str, Any]"),
-           "Gradients of what made the phase, float64: frequency [heads or 1, axes, pairs], gain "
-           "[1], position [axes, batch, tokens]. q and k are those before the rotation, d_q and "
-           "d_k the gradients of what came out. Of one block of channels: where an encoding has "
-           "several, gradients of positions add up.")
       .def(
-          "with_frequencies", &with_frequencies, nb::arg("frequencies").none(),
-          nb::sig("def with_frequencies(self, frequencies: Any) -> RotaryPlan"),
-          "The same plan with these frequencies, [heads or 1, axes, pairs] in rad per position, in "
-          "place of its own: learned ones. They hold for every length.");
+          "phase_gradients", &gradients, nb::arg("q").none(), nb::arg("k") = nb::none(),
+          nb::kw_only(), nb::arg("d_q").none() = nb::none(), nb::arg("d_k") = nb::none(),
+          nb::arg("positions").none(), nb::arg("block") = 0, nb::arg("order") = nb::none(),
+          nb::sig("def phase_gradients(self, q: Any, k: Any = None, *, d_q: Any = None, d_k: Any "
+                  "= None, positions: PositionsLike, block: int = 0, order: str | None = None) -> "
+                  "dict[str, Any]"),
+          "Gradients in float64: frequency [heads or 1, axes, pairs], gain [1], position [axes, "
+          "batch, tokens]. q and k are those before the rotation, d_q and d_k the gradients of its "
+          "results. Of one block of channels: with several, add the gradients of positions.")
+      .def("with_frequencies", &with_frequencies, nb::arg("frequencies").none(),
+           nb::sig("def with_frequencies(self, frequencies: Any) -> RotaryPlan"),
+           "The same plan with these (learned) frequencies, [heads or 1, axes, pairs] in rad per "
+           "position, for every length.");
 }
 
 }  // namespace posenc::python

@@ -12,7 +12,7 @@ _MARK = "_posenc_accelerated"
 
 
 def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool = False) -> Report:
-    """Hands the rotation of q and k, on a CPU, to posenc; with attention=True the attention too.
+    """Replaces the rotation of q and k on a CPU by posenc's; with attention=True the attention too.
 
     The attention computes in double. Calls that are short enough for the model's own to be faster, by measurements of each kind of
     layer, stay with the model, and the report says so; force=True hands over every call, for less memory or for comparisons.
@@ -40,7 +40,7 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool =
 
 
 def restore(model: torch.nn.Module) -> None:
-    """Takes back what `accelerate` replaced. A model that was not accelerated is left as it is."""
+    """Undoes `accelerate`; does nothing to a model that was not accelerated."""
     for module in model.modules():
         module.__dict__.pop(_MARK, None)
     give_back(model)

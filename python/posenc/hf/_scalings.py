@@ -62,8 +62,8 @@ def _validate(self: Any, rope_parameters: dict[str, Any], ignore_keys: Any = Non
 
 
 def register_scalings() -> list[str]:
-    """Makes every scaling of the library a rope_type of transformers, under its name with the prefix posenc_, and gives
-    these names: rope_parameters={"rope_type": "posenc_yarn", "rope_theta": 1e4, "factor": 4, "original_context": 4096}.
+    """Adds every scaling as a rope_type of transformers, its name with the prefix posenc_, and returns these names:
+    rope_parameters={"rope_type": "posenc_yarn", "rope_theta": 1e4, "factor": 4, "original_context": 4096}.
 
     The fields are the library's (`help(posenc.Yarn)`); what is wrong is refused when the config is made. A model that was saved with such a
     type needs this call before it is loaded.

@@ -37,8 +37,8 @@ def rotate(
     order: str | None = None,
     context: int | None = None,
 ) -> Any:
-    """q, or (q, k), rotated by their positions; the same numbers as `posenc.rotate`. Arrays of [t, h, d], or of four axes
-    with `order` (bthd, bhtd, tbhd); positions [t], [b, t] or [axes, b, t] of whole numbers."""
+    """q, or (q, k), rotated as by `posenc.rotate`. Arrays of [t, h, d], or of four axes with `order` (bthd, bhtd, tbhd);
+    positions [t], [b, t] or [axes, b, t] of whole numbers."""
     places = _whole(positions)
     _posenc.RotaryPlan(str(encoding), str(jnp.asarray(q).dtype), context=context)  # refuses what is none
     rotated = tuple(_rotate((*_words(encoding, context), _order(x, order), "forward"), jnp.asarray(x), places)
@@ -54,8 +54,8 @@ def compose(
     parameters: Mapping[str, Any] | None = None,
     context: int | None = None,
 ) -> Any:
-    """x, [t, c] or [b, t, c], composed with the rows of its positions as `posenc.InputPlan` does, with gradients of x and of
-    what the encoding learns, `parameters` by name."""
+    """x, [t, c] or [b, t, c], composed with the rows of its positions as by `posenc.InputPlan`, with gradients of x and of
+    `parameters`."""
     given = dict(parameters or {})
     names = [name for name, _ in _posenc.input_parameters(str(encoding))]
     for name in [*given, *names]:

@@ -44,7 +44,7 @@ _TRANSFORMERS = {
 
 
 class Attention(torch.nn.Module):
-    """Attention of q, k and v that are handed in, with what the encodings add, rotate and learn.
+    """Attention of q, k and v as a module that holds what the encodings learn.
 
     heads, head_dim and key_heads (0: as many as heads) must be those of every call. Encodings and options are checked here.
     Parameters start as published, drawn with torch's generator. names: what they are called in the state_dict,
@@ -228,8 +228,8 @@ class Attention(torch.nn.Module):
         return torch.from_numpy(distance), torch.from_numpy(mass)
 
     def rescaled(self, encodings: EncodingLike | Iterable[EncodingLike], **options: Any) -> Attention:
-        """A module with the same parameters, shared and not copied, and other encodings that learn the same: a further
-        scaling, to run at a greater length. options: in place of those of this module, such as `length`.
+        """A module that shares these parameters, with other encodings that learn the same: a further scaling, to run at a
+        greater length. options replace those of this module, such as `length`.
 
         >>> import torch, posenc, posenc.torch
         >>> rope = posenc.torch.Attention("rope pairing=half_split", heads=4, head_dim=16, causal=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RotaryEmbedding(torch.nn.Module):
-    """Rotates q, or q and k, by positions. It has no buffers: nothing can be cast, go stale or be missing in a file.
+    """Rotates q, or q and k, by positions. It has no buffers.
 
     learned: the frequencies are a parameter, `frequencies` [heads or 1, axes, pairs], that starts as the encoding's
     own. heads: each head has its own. A model that is cast to bfloat16 rounds them too, by up to 0.4%: at position
@@ -73,7 +73,7 @@ class RotaryEmbedding(torch.nn.Module):
 
 
 class InputPositions(torch.nn.Module):
-    """Any encoding at the input, with what it learns as parameters of the names that `posenc.input_parameters` gives.
+    """Any encoding at the input; its parameters have the names of `posenc.input_parameters`.
 
     They start as published, drawn from torch's generator.
     """
