@@ -55,7 +55,6 @@ def sinusoids():
                                     spaced(f"{2 * pi / paper(64)[-1]:.1f}"), spaced(f"{2 * pi / t2t(512)[-1]:.2f}")]
     yield SINE, "has norm", [f"{sqrt(256):g}", f"{sqrt(384):.3f}"]
     yield SINE, "| 1 |", [f"{sin(1):.4f}", f"{cos(1):.4f}", f"{sin(.01):.4f}", f"{cos(.01):.4f}"]
-    yield SINE, "(cos 0.01", [f"{cos(.01):.5f}"]
     yield MYTHS, "cos 0.01", [f"{cos(.01):.5f}"]
     deltas = (1, 2, 5, 10, 20, 50, 100, 512, 1000, 5000, 10000)
 
@@ -169,9 +168,6 @@ def rotary():
     yield "rotary/rope.md", "| interleaved |", [turn([(2 * k, 2 * k + 1) for k in range(4)], paper(8))]
     yield "rotary/rope.md", "| half_split |", [turn([(k, k + 4) for k in range(4)], paper(8))]
     yield "rotary/rope.md", "`rotary_dim=4` gives", [turn([(0, 2), (1, 3)], paper(4)).replace(".000000", "")]
-    rises = [d for d in range(2, 101) if product(128, d) > product(128, d - 1)]
-    negative = next(d for d in range(1, 10000) if product(128, d) < 0)
-    yield "rotary/rope.md", "score decays", [f"at {rises[0]} ", str(negative)]
     yield "rotary/mrope.md", "262 144", [f"{262144 * 5e6 ** (-122 / 128):.3f} rad"]
     zeta = [(2 * i / 64 + .4) / 1.4 for i in range(32)]
     yield "rotary/xpos.md", "At d = 64", [f"{z:.6f}" for i in (0, 31) for z in (zeta[i], zeta[i] ** 4)]

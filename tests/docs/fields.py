@@ -5,7 +5,8 @@ that act on the score may); links and pictures exist, papers of arXiv are links 
 who uses it before it lists fields.
 
 Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, without the rows that the README of its folder
-has below "Common fields" or that an earlier table of the page has. Between <!-- schemes --> and <!-- /schemes --> of the README stands the list of all. --write writes both.
+has below "Common fields" or that an earlier table of the page has. <!-- fields NAME beside OTHER --> also leaves out the rows that
+scheme OTHER has, whose page OTHER.md stands in the same folder. Between <!-- schemes --> and <!-- /schemes --> of the README stands the list of all. --write writes both.
 """
 import argparse
 import json
@@ -14,7 +15,7 @@ import re
 import subprocess
 import sys
 
-TABLE = re.compile(r"(<!-- fields (\w+) -->\n)(.*?)(<!-- /fields -->)", re.S)
+TABLE = re.compile(r"(<!-- fields (\w+)(?: beside (\w+))? -->\n)(.*?)(<!-- /fields -->)", re.S)
 SCHEMES = re.compile(r"(<!-- schemes -->\n)(.*?)(<!-- /schemes -->)", re.S)
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}(?:v\d+)?|(?<![\w./:\[])\d{4}\.\d{5}(?:v\d+)?(?![\w.])")
 LINKED = re.compile(r"\[arXiv:([\dv.]+)\]\(https://arxiv\.org/abs/\1\)")
@@ -37,23 +38,32 @@ def common(folder):
 LEAST_SHARED = 3  # fewer rows that an earlier table of the page has are repeated
 
 
-def table(posenc, name, elsewhere, above):
-    """The table of a scheme. `above`: rows of earlier tables of the page, to which it adds its own."""
-    scheme = json.loads(listed(posenc, name, "--json"))
-    rows, left_out = [], []
-    for f in scheme["fields"]:
+def field_rows(posenc, name):
+    """A row for each field of a scheme."""
+    for f in json.loads(listed(posenc, name, "--json"))["fields"]:
         default = "required" if f["required"] else "none" if f["default"] in (None, "") else f"`{f['default']}`"
         words = f["doc"] + (f", in {f['unit']}" if f["unit"] else "")
         if f["choices"]:
             words += ": " + ", ".join(f"`{c}`" for c in f["choices"])
-        row = f"| `{f['name']}` | {default} | {words} |"
-        (left_out if row in elsewhere else rows).append(row)
-    shared = [row for row in rows if row in above]
-    if len(shared) >= LEAST_SHARED:
-        rows = [row for row in rows if row not in above]
+        yield f"| `{f['name']}` | {default} | {words} |"
+
+
+def table(posenc, name, other, elsewhere, above):
+    """The table of a scheme. `other`: a scheme whose page has the rows that both share. `above`: rows of earlier tables of the page,
+    to which it adds its own."""
+    rows = list(field_rows(posenc, name))
+    ends = []
+
+    def leave_out(known, where, least=1):
+        shared = [row for row in rows if row in known]
+        if len(shared) >= least:
+            rows[:] = [row for row in rows if row not in known]
+            ends.append(f"{names(shared)}: {where}.")
+
+    leave_out(above, "as above", LEAST_SHARED)
+    leave_out(list(field_rows(posenc, other)) if other else [], f"as of [{other}]({other}.md#fields)")
+    leave_out(elsewhere, "[common fields](README.md#common-fields)")
     above += rows
-    ends = [f"{names(shared)}: as above."] if len(shared) >= LEAST_SHARED else []
-    ends += [f"{names(left_out)}: [common fields](README.md#common-fields)."] if left_out else []
     lines = ["| field | default | |", "|---|---|---|", *rows] if rows else []
     return "".join(line + "\n" for line in lines) + ("\n" if lines and ends else "") + "".join(f"And {end}\n" for end in ends)
 
@@ -75,10 +85,15 @@ def lacking(page, text):
     """What the page of a scheme of the score has not and should."""
     if page.parent.name != "relative" or page.name == "README.md":
         return
+    readme = (page.parent / "README.md").read_text()
+    memory = re.search(r"<!-- memory -->(.*?)<!-- /memory -->", readme, re.S)[1]
     for what, found in (("\"Formula\"", "## Formula" in text), ("\"Who uses it\"", "## Who uses it" in text), ("a picture", "![" in text),
-                        ("code that runs", re.search(r"^```(cpp|sh)$", text, re.M)), ("a word on memory", re.search(r"[Mm]emory", text))):
+                        ("code that runs", re.search(r"^```(cpp|sh)$", text, re.M))):
         if not found:
             yield f"lacks {what}"
+    for _, name, *_ in TABLE.findall(text):
+        if not re.search(rf"^\| `{name}[ `]", memory, re.M):
+            yield f"has the scheme {name}, which the table of memory in README.md lacks"
 
 
 def unlisted(readme, posenc):
@@ -88,12 +103,10 @@ def unlisted(readme, posenc):
         if page == readme or f"({page.name})" in text:
             continue
         words = page.read_text()
-        names = [n for _, n, _, _ in TABLE.findall(words)] or [page.stem]
+        names = [n for _, n, *_ in TABLE.findall(words)] or [page.stem]
         cards = [json.loads(listed(posenc, n, "--json")) for n in names]
         title = re.search(r"^# (.*)$", words, re.M)[1]
-        source = ARXIV.search(cards[0]["paper"])
-        source = f"[{source[0]}](https://arxiv.org/abs/{source[0][6:]})" if source else cards[0]["paper"]
-        yield f"| [{title}]({page.name}) | {', '.join(f'`{n}`' for n in names)} | {cards[0]['title']} | {source} |\n"
+        yield f"| [{title}]({page.name}) | {', '.join(f'`{n}`' for n in names)} | {cards[0]['title']} |\n"
 
 
 def list_pages(readme, posenc, write):
@@ -125,7 +138,7 @@ def main():
     for page in [root / "README.md", root / "README.zh-CN.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
         elsewhere, above = common(page.parent), []
-        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2], elsewhere, above) + m[4], text)
+        new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2], m[3], elsewhere, above) + m[5], text)
         new = SCHEMES.sub(lambda m: m[1] + schemes + m[3], new)
         tables |= {m[1] for m in TABLE.findall(text)}
         if new != text and args.write:
