@@ -4,6 +4,7 @@
 
 ```cpp   a whole program, or statements behind the spine's headers; lines of #include may stand before them. All
          statements of all pages are one program, a function each, so that they cost one compilation
+```cpp function   a function that the statements of other pages call; it is not called by itself
 ```sh    run line by line with the built `posenc` first on PATH; `./run ARGS` means that program
 Other fences (text, json) are left alone. A page without a snippet is fine; no snippet at all is not.
 """
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 SPINE = '#include <cmath>\n#include <cstdio>\n#include <vector>\n#include "posenc/posenc.h"\n#include "posenc/registry.h"\n' \
         '#include "posenc/absolute/plan.h"\n#include "posenc/model/read.h"\nusing namespace posenc;\n'
 
@@ -23,20 +24,25 @@ SPINE = '#include <cmath>\n#include <cstdio>\n#include <vector>\n#include "posen
 def snippets(path):
     text = path.read_text()
     for match in FENCE.finditer(text):
-        yield match.group(1), match.group(2), text[: match.start()].count("\n") + 1
+        yield match.group(1), match.group(2).strip(), match.group(3), text[: match.start()].count("\n") + 1
 
 
-def one_program(parts):
-    """One program of (place, line, statements): a function each, called in turn, named on stderr before it runs."""
+def one_program(parts, shared):
+    """One program of (place, line, statements): a function each, called in turn, named on stderr before it runs. `shared`: functions
+    that they call."""
     includes, functions, calls = [], [], []
-    for i, (place, line, code) in enumerate(parts):
-        kept = []
+
+    def kept(code):
         for text in code.splitlines():
             hoisted = text.startswith("#include") or text == "using namespace posenc;"
             if text.startswith("#include") and text not in SPINE and text not in includes:
                 includes.append(text)
-            kept.append("" if hoisted else text)
-        functions.append(f'static void snippet_{i}() {{\n#line {line + 1} "{place}"\n' + "\n".join(kept) + "\n}\n")
+            yield "" if hoisted else text
+
+    for place, line, code in shared:
+        functions.append(f'#line {line + 1} "{place}"\n' + "\n".join(kept(code)) + "\n")
+    for i, (place, line, code) in enumerate(parts):
+        functions.append(f'static void snippet_{i}() {{\n#line {line + 1} "{place}"\n' + "\n".join(kept(code)) + "\n}\n")
         calls.append(f'  std::fprintf(stderr, "%s\\n", "{place}:{line}");\n  snippet_{i}();\n')
     spine = SPINE.replace("using namespace posenc;\n", "")
     return spine + "\n".join(includes) + "\nusing namespace posenc;\n" + "".join(functions) + \
@@ -74,17 +80,19 @@ def main():
     parser.add_argument("link", nargs="*")
     args = parser.parse_args()
     root = pathlib.Path(args.source)
-    ran, failed, statements, jobs = 0, 0, [], []
+    ran, failed, statements, shared, jobs = 0, 0, [], [], []
     pages = [p for p in sorted((root / "docs").rglob("*.md")) if not p.name.endswith(".zh-CN.md")]  # those have the snippets of another page
     for page in [root / "README.md", root / "CONTRIBUTING.md", *pages]:
         place = page.relative_to(root).as_posix()
-        for language, code, line in snippets(page):
-            if language == "cpp" and "int main" not in code:
+        for language, kind, code, line in snippets(page):
+            if language == "cpp" and kind == "function":
+                shared.append((place, line, code))
+            elif language == "cpp" and "int main" not in code:
                 statements.append((place, line, code))
             elif language in ("cpp", "sh"):
                 jobs.append((language, f"{place}:{line}", code))
     if statements:
-        jobs.append(("cpp", f"{len(statements)} pieces", one_program(statements)))
+        jobs.append(("cpp", f"{len(statements)} pieces", one_program(statements, shared)))
     for language, place, code in jobs:
         with tempfile.TemporaryDirectory() as folder:
             try:
