@@ -81,7 +81,7 @@ LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Ind
   if (!l.attention.attends())
     refuse(kLayer, message("layer {} must have softmax attention; it has {}", l.index,
                            enum_text(l.attention.kind)));
-  if (l.encodings.empty() && l.scheme != "none" && unread == UnreadScheme::refuse)
+  if (l.encodings.empty() && l.has_scheme() && unread == UnreadScheme::refuse)
     refuse(kLayer,
            message("the scheme {} of layer {} has fields that the model's file does not say: "
                    "give the scheme with them (posenc attend --with \"{} ...\"; posenc list {} "

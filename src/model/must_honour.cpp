@@ -178,7 +178,7 @@ void add_score_terms(const LayerSpec& layer, Requirements& out) {
     out.push_back({"score_term", to_text(e.value),
                    "add to the score what " + std::string(card(e.value.scheme).name) + " gives"});
   }
-  if (!named && !layer.rotary && layer.encodings.empty() && layer.scheme != "none")
+  if (!named && !layer.rotary && layer.encodings.empty() && layer.has_scheme())
     out.push_back({"score_term", layer.scheme, "add to the score what " + layer.scheme + " gives"});
 }
 

@@ -14,7 +14,7 @@ namespace {
 std::string acts_in(const LayerSpec& layer, const std::vector<InputEncoding>& input) {
   if (!layer.attention.attends())
     return "its attention is " + std::string(enum_text(layer.attention.kind));
-  if (layer.scheme != "none") return layer.scheme + " acts there";
+  if (layer.has_scheme()) return layer.scheme + " acts there";
   std::string text;
   for (const InputEncoding& e : input)
     text += (text.empty() ? "" : " and ") + std::string(card(e.value.scheme).name);

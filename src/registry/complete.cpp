@@ -23,26 +23,28 @@ bool is_given(const grammar::Part& part, std::string_view key) {
                      [&](const auto& v) { return v.first == key; });
 }
 
-// The rows of these count positions; those of `indexed` are the caller's.
-bool has_row_a_position(std::string_view scheme) {
-  for (const std::string_view name :
-       {"learned", "transformer_xl_learned", "conformer_absolute_key"})
-    if (scheme == name) return true;
-  return false;
-}
+// What the sizes of a model say of a scheme's fields.
+struct Sized {
+  bool rows = false;   // one a position; the rows of `indexed` are the caller's
+  bool width = false;  // that of the hidden state; of most in the score it is a network's
+};
 
-// The width of these is that of the hidden state; elsewhere in the score it is a network's.
-bool has_model_width(std::string_view scheme, bool relative) {
-  return !relative || scheme == "relative_projection";
+Sized sized_by_model(const Scheme& scheme) {
+  return std::visit(
+      [&]<class T>(const T&) {
+        Sized out{.width = !is_relative(scheme)};
+        if constexpr (requires { T::rows_count_positions; }) out.rows = T::rows_count_positions;
+        if constexpr (requires { T::width_is_of_model; }) out.width = T::width_is_of_model;
+        return out;
+      },
+      static_cast<const Schemes::Variant&>(scheme));
 }
 
 // The value of a required field; empty: no size gives it.
-std::string value_of(std::string_view field, std::string_view scheme, bool relative,
-                     const ModelSizes& s) {
+std::string value_of(std::string_view field, const Sized& sized, const ModelSizes& s) {
   if (field == "head_dim") return text_of(s.head_dim);
-  if (field == "d_model" || (field == "width" && has_model_width(scheme, relative)))
-    return text_of(width_of(s));
-  if (field == "rows" && has_row_a_position(scheme)) return text_of(s.rows);
+  if (field == "d_model" || (field == "width" && sized.width)) return text_of(width_of(s));
+  if (field == "rows" && sized.rows) return text_of(s.rows);
   if (field == "bidirectional" && s.causal) return *s.causal ? "false" : "true";
   return "";
 }
@@ -66,9 +68,9 @@ std::vector<std::string> fill(grammar::Part& part, Scheme scheme, const ModelSiz
   const auto preset = std::find_if(part.values.begin(), part.values.end(),
                                    [](const auto& v) { return v.first == "preset"; });
   if (preset == part.values.end()) {
-    const bool relative = is_relative(scheme);
+    const Sized sized = sized_by_model(scheme);
     for (const FieldRef& f : field_refs(scheme))
-      if (f.field.required) add(f.name, value_of(f.name, part.name, relative, sizes));
+      if (f.field.required) add(f.name, value_of(f.name, sized, sizes));
     return filled;
   }
   const std::string wanted = preset->second;

@@ -42,7 +42,7 @@ ScoreEncodings bias_encodings(const Subject& s, const SubjectOptions& o) {
       e.weights = s.model->weights;
     }
     if (e.texts.empty() && e.layer != nullptr && e.layer->encodings.empty() &&
-        e.layer->scheme != "none")
+        e.layer->has_scheme())
       throw InputError(fmt::format(
           "{}: the settings of {} are not read from a model's file; a SCHEME must say them (posenc "
           "list {})",

@@ -124,7 +124,7 @@ std::string theta_text(const LayerSpec& l) {
 std::string layer_text(const LayerSpec& l, bool positions_at_input) {
   std::string s;
   if (l.encodings.empty()) {
-    if (l.scheme != "none" && !l.scheme.empty() && !positions_at_input)
+    if (l.has_scheme() && !l.scheme.empty() && !positions_at_input)
       s += fmt::format("      positions act in the score: {}\n", l.scheme);
     else if (positions_at_input)
       s += "      q and k are not rotated\n";

@@ -14,6 +14,7 @@ namespace posenc::inline v0 {
 
 struct Learned {
   static constexpr Card card{"learned", "learned positions", "arXiv:1705.03122", "sec. 3.1"};
+  static constexpr bool rows_count_positions = true;
   Index width = 0, rows = 0;
   Index offset = 0;
   Beyond beyond = Beyond::error;  // BERT, GPT-2 fail; OpenNMT-tf, Marian clamp; tensor2tensor zero

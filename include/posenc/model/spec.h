@@ -153,10 +153,15 @@ struct ChannelScale {
   bool operator==(const ChannelScale&) const = default;
 };
 
+// LayerSpec::scheme where positions act neither on q and k nor in the score.
+inline constexpr std::string_view kNoScheme = "none";
+
 struct LayerSpec {
   Index index = 0;
   AttentionSpec attention;
-  std::string scheme = "none";  // acting on q, k or the score: rope, alibi, t5, ... none
+  // What acts on q, k or the score, by its name in the registry: rope, alibi, t5 ...
+  std::string scheme{kNoScheme};
+  bool has_scheme() const { return scheme != kNoScheme; }
   std::vector<LayerEncoding> encodings;
   SharedRotary rotary;  // resolved for the requested context
   // value or attention output rotated too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)

@@ -14,6 +14,7 @@ namespace posenc::inline v0 {
 struct ConformerAbsoluteKey {
   static constexpr Card card{"conformer_absolute_key", "WeNet's Conformer, keys by position",
                              "wenet-e2e/wenet", "RelPositionMultiHeadedAttention"};
+  static constexpr bool rows_count_positions = true;
   Index d_model = 0, rows = 0;
   double base = 10000;
 

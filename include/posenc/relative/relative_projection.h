@@ -29,6 +29,7 @@ struct EnumNames<LogScalingBy> {
 struct RelativeProjection {
   static constexpr Card card{"relative_projection", "projection on curves over distance",
                              "x-transformers, Inkling", ""};
+  static constexpr bool width_is_of_model = true;  // that of the hidden state
   Index basis = 16, max_distance = 128, width = 0;
   double init = 0.02;
   bool projection_bias = true;

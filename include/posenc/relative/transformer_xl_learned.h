@@ -16,6 +16,7 @@ namespace posenc::inline v0 {
 struct TransformerXlLearned {
   static constexpr Card card{"transformer_xl_learned", "Transformer-XL with learned rows",
                              "arXiv:1901.02860", "attn_type 1"};
+  static constexpr bool rows_count_positions = true;
   Index rows = 0;
   Index clamp_len = 0;
   double init = 0.02;

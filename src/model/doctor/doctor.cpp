@@ -51,11 +51,16 @@ class Doctor {
     }
     return 0;
   }
-  static std::string scaling_of(const LayerSpec& layer) {
+  // What changes the layer's frequencies; null: nothing.
+  static const Scaling* scaling_of(const LayerSpec& layer) {
     for (const auto& e : layer.encodings)
-      for (const auto& s : e.value.scalings)
-        if (s.card().name != "mscale_logit") return std::string(s.card().name);
-    return "";
+      for (const Scaling& s : e.value.scalings)
+        if (!is_any<MscaleLogit>(s)) return &s;
+    return nullptr;
+  }
+  template <class... Kinds>
+  static bool is_any(const Scaling& s) {
+    return (std::holds_alternative<Kinds>(static_cast<const Scalings::Variant&>(s)) || ...);
   }
 
   void one(const LayerSpec& layer) {
@@ -135,8 +140,8 @@ class Doctor {
   }
 
   void scaling(const LayerSpec& layer) {
-    const std::string name = scaling_of(layer);
-    if (contains({"dynamic", "dynamic_yarn", "qwen_dynamic", "dynamic_linear"}, name))
+    const Scaling* scaling = scaling_of(layer);
+    if (scaling && is_any<Dynamic, DynamicYarn, QwenDynamic, DynamicLinear>(*scaling))
       add(Severity::warning, "dynamic_cache",
           "frequencies depend on the length of each call: cached keys do not fit queries of a "
           "longer call",
@@ -149,7 +154,7 @@ class Doctor {
       report_.add(std::move(*f));
     }
     const double original = scaling_number(layer, "original_context");
-    if (name != "yarn") return;
+    if (!scaling || !is_any<Yarn>(*scaling)) return;
     const bool within = length_ > 0 && static_cast<double>(length_) <= original;
     add(within ? Severity::warning : Severity::note, "static_yarn_short",
         within ? message("YaRN is always active: at {} tokens, within the trained {}, it changes "
@@ -168,8 +173,8 @@ class Doctor {
     bool any = false, all_hidden = true;
     double window = 0, original = 0;
     for (const auto& layer : spec_.layers) {
-      if (!layer.rotary || scaling_of(layer).empty() || scaling_of(layer) == "proportional")
-        continue;
+      const Scaling* scaling = scaling_of(layer);
+      if (!layer.rotary || !scaling || is_any<Proportional>(*scaling)) continue;
       any = true;
       const double trained = scaling_number(layer, "original_context");
       const auto& a = layer.attention;

@@ -133,7 +133,7 @@ class Converter {
   }
 
   bool rotary() {
-    if (view_.rules().scheme != "rope") return true;
+    if (!view_.rules().rotates()) return true;
     const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
     const RopeSet::Part* part = set.find("full_attention");
     if (!part || !part->turns) return !set.parts.empty();

@@ -152,8 +152,8 @@ void add_rotary(const Architecture& arch, const Hparams& h, const DivisorTensors
   try {
     Encoding e = lower_operator(arch, h, divisors, *op, layer);
     layer.rotary = resolve(e, Context{length});
-    add_encoding(layer, layer.scheme == "none" ? "rope" : layer.scheme, std::move(e),
-                 arch.program());
+    add_encoding(layer, layer.has_scheme() ? layer.scheme : std::string(Rope::card.name),
+                 std::move(e), arch.program());
     layer.unrotates_output = arch.flag("dsv4");
   } catch (const std::invalid_argument& e) {
     keys.error("refused", "rope", e.what(),

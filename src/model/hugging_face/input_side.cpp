@@ -3,11 +3,13 @@
 // gets, and where the rows lie among the weights. What the classes do was read in transformers
 // 5.23 and stands in the table as facts (model/data/hugging_face/models).
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/hugging_face/image_rows.h"
 #include "model/hugging_face/input_side.h"
 #include "model/hugging_face/layers.h"
+#include "posenc/registry.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -16,8 +18,25 @@ constexpr Index kMost = 1'000'000'000;
 
 class InputReader {
  public:
-  InputReader(const ConfigView& view, std::string kind, PartLayers& out)
-      : view_(view), rules_(view.rules()), kind_(std::move(kind)), out_(out), made_(kind_) {}
+  struct Kind {
+    std::string_view scheme;
+    bool (InputReader::*read)();
+    bool learned = false;
+  };
+  // The schemes at the input that classes of the table have.
+  static const Kind* kind_of(std::string_view scheme) {
+    using R = InputReader;
+    static constexpr std::array<Kind, 5> kinds{{{Learned::card.name, &R::learned, true},
+                                                {Sinusoidal::card.name, &R::sinusoid},
+                                                {SinusoidalNd::card.name, &R::grid_of_sines},
+                                                {LearnedAxes::card.name, &R::two_tables},
+                                                {Convolutional::card.name, &R::convolution}}};
+    const auto it = std::ranges::find(kinds, scheme, &Kind::scheme);
+    return it == kinds.end() ? nullptr : &*it;
+  }
+
+  InputReader(const ConfigView& view, const Kind& kind, PartLayers& out)
+      : view_(view), rules_(view.rules()), kind_(kind), out_(out), made_(kind.scheme) {}
 
   void read() {
     width_ = size(width_key());
@@ -29,12 +48,7 @@ class InputReader {
       encoding_.counts = PositionRule::tokens;
     else if (rules_.input_mask)
       encoding_.counts = PositionRule::mask;
-    const bool fine = kind_ == "learned"         ? learned()
-                      : kind_ == "sinusoidal"    ? sinusoid()
-                      : kind_ == "sinusoidal_nd" ? grid_of_sines()
-                      : kind_ == "learned_axes"  ? two_tables()
-                                                 : convolution();
-    if (fine) push();
+    if ((this->*kind_.read)()) push();
     if (!rules_.input_boxes.empty()) boxes();
     if (rules_.input_also) second_table(*rules_.input_also);
   }
@@ -219,7 +233,7 @@ class InputReader {
     encoding_.image_prefix.reset();
     encoding_.rows_key = more.rows;
     if (!more.by.empty()) encoding_.where = view_.class_name() + ", a row for each " + more.by;
-    made_ = EncodingBuilder(sines ? "sinusoidal" : "learned");
+    made_ = EncodingBuilder(sines ? Sinusoidal::card.name : Learned::card.name);
     set_words(view_, more.sinusoid, made_);
     if (!sines) made_.set("rows", *rows);
     made_.set("width", *width_);
@@ -294,7 +308,7 @@ class InputReader {
   }
 
   void scale() {
-    if (const auto gain = input_gain(view_, width_->value, kind_ == "learned"))
+    if (const auto gain = input_gain(view_, width_->value, kind_.learned))
       made_.set("input_gain", *gain);
   }
 
@@ -330,7 +344,7 @@ class InputReader {
 
   const ConfigView& view_;
   const ClassRules& rules_;
-  std::string kind_;
+  const Kind& kind_;
   PartLayers& out_;
   Size width_{};
   EncodingBuilder made_;
@@ -350,9 +364,7 @@ void set_words(const ConfigView& view, std::string_view words, EncodingBuilder& 
 }
 
 void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
-  for (const char* known :
-       {"learned", "sinusoidal", "sinusoidal_nd", "learned_axes", "convolutional"})
-    if (kind == known) InputReader(view, kind, out).read();
+  if (const auto* known = InputReader::kind_of(kind)) InputReader(view, *known, out).read();
 }
 
 }  // namespace posenc::v0::hf

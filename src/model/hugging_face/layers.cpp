@@ -261,7 +261,7 @@ std::optional<std::string> instead_of_rotary(const ConfigView& view) {
   if (v && v->value == rule->equals) return std::nullopt;
   // a third value stands for nothing at all
   const bool other = rule->other_equals.empty() || (v && v->value == Json(rule->other_equals));
-  return other ? rule->otherwise : "none";
+  return other ? rule->otherwise : std::string(kNoScheme);
 }
 
 PartLayers layers_of_part(const ConfigView& view, Index context) {
@@ -273,9 +273,8 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
   }
   if (refused_by_name(view)) return out;
   remote_code(view);
-  if (rules.scheme == "rope" && !rules.vision.empty()) return read_vision(view);
-  if (const auto other =
-          rules.scheme == "rope" ? instead_of_rotary(view) : std::optional(rules.scheme)) {
+  if (rules.rotates() && !rules.vision.empty()) return read_vision(view);
+  if (const auto other = rules.rotates() ? instead_of_rotary(view) : std::optional(rules.scheme)) {
     read_not_rotary(view, *other, out);
     return out;
   }

@@ -21,7 +21,7 @@ void warn_of_rotary_keys(const ConfigView& view) {
 // What stands at the input of the class: empty for nothing.
 std::string input_kind(const ConfigView& view, const std::string& given) {
   const ClassRules& rules = view.rules();
-  std::string input = given == "learned" ? "learned" : "";  // in the place of a rotary: ESM
+  std::string input = acts_at_input(given) ? given : "";  // in the place of a rotary: ESM
   if (!rules.input.empty()) input = rules.input;
   if (!rules.input_if.empty() && !view.flag(rules.input_if, false)) input.clear();
   return input;
@@ -40,7 +40,7 @@ void note_no_rotary(const ConfigView& view, const std::string& input, const std:
               ? std::string("at the input (")
               : "to " + rules.input_at + " of the layers, before their projections (") +
          input + "); q and k are not rotated");
-  if (scheme != "none")
+  if (scheme != kNoScheme)
     note("positions act in the score (" + scheme + ")");
   else if (input.empty())
     note(rules.no_transformer.empty()

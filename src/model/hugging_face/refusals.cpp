@@ -121,7 +121,7 @@ class Refusals {
   // The class keeps the dictionary in a field of its own, whose type is checked. Elsewhere
   // `rope_scaling or rope_parameters` drops a value that Python takes as false.
   bool typed_dictionary(std::string_view key, const Json& v) const {
-    if (rules_.scheme != "rope" || !rules_.remote.empty()) return false;
+    if (!rules_.rotates() || !rules_.remote.empty()) return false;
     const RopeRules& rope = rope_rules(view_);
     if (key == "rope_parameters")
       return !rope.ignores_scaling && rope.rule != "fixed_base" && rope.rule != "top_level";

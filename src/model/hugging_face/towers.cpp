@@ -84,13 +84,13 @@ LayerSpec without_attention(const ConfigView& view, const LayerPlan& plan, Index
   layer.index = index;
   layer.attention = plan.attention;
   layer.fields = plan.fields;
-  layer.fields.push_back(field_of("scheme", view.of_class("none")));
+  layer.fields.push_back(field_of("scheme", view.of_class(Json(std::string(kNoScheme)))));
   return layer;
 }
 
 bool is_tower(const ClassRules* rules) {
   return rules && !rules->scheme.empty() &&
-         (rules->scheme != "rope" || !rules->vision.empty() || !rules->pairing.empty());
+         (!rules->rotates() || !rules->vision.empty() || !rules->pairing.empty());
 }
 
 // What is wrong with a tower does not make the text unreadable: its errors become warnings.

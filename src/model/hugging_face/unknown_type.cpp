@@ -3,15 +3,16 @@
 // says.
 #include "model/hugging_face/unknown_type.h"
 #include "model/hugging_face/own_code.h"
+#include "model/hugging_face/scheme_signs.h"
 #include "posenc/registry/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {
 
 // Whether a key of the file, or of its text part, begins with one of the words.
-bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
+bool speaks_of(const Json& config, const std::vector<std::string>& words) {
   for (const auto& [key, value] : config.as_object()) {
-    for (const std::string_view word : words)
+    for (const std::string& word : words)
       if (key.starts_with(word) && truthy(value)) return true;
     if (value.is_object() && (key.ends_with("_config") || key == "decoder") &&
         speaks_of(value, words))
@@ -20,21 +21,22 @@ bool speaks_of(const Json& config, std::initializer_list<std::string_view> words
   return false;
 }
 
-// The scheme of which the file speaks: rope, alibi, t5, or none.
-std::string scheme_said(const Json& config) {
+// The scheme of which the file speaks; null: of none.
+const SchemeSigns* scheme_said(const Json& config) {
   const Json* type = config.find("position_embedding_type");
   const std::string said = type && type->is_string() ? type->as_string() : "";
-  if (said.find("alibi") != std::string::npos) return "alibi";
-  if (said == "rope" || said == "rotary" ||
-      speaks_of(config, {"rope_", "rotary_", "partial_rotary_factor", "use_rope"}))
-    return "rope";
-  if (speaks_of(config, {"alibi", "use_alibi"})) return "alibi";
-  return speaks_of(config, {"relative_attention_num_buckets"}) ? "t5" : "";
+  for (const SchemeSigns& s : all_scheme_signs())
+    if (contains(s.words, said) ||
+        (!s.word_part.empty() && said.find(s.word_part) != std::string::npos))
+      return &s;
+  for (const SchemeSigns& s : all_scheme_signs())
+    if (speaks_of(config, s.signs)) return &s;
+  return nullptr;
 }
 
-bool may_have(const ClassRules& rules, const std::string& scheme) {
-  return scheme.empty() || rules.scheme == scheme || rules.variants ||
-         (rules.rotary_if && rules.rotary_if->otherwise == scheme);
+bool may_have(const ClassRules& rules, const SchemeSigns* said) {
+  return !said || rules.scheme == said->scheme || rules.variants ||
+         (rules.rotary_if && rules.rotary_if->otherwise == said->scheme);
 }
 
 // Keys of the file that some class reads, and how many of them this class does.
@@ -49,14 +51,14 @@ Shared shared(const Json& config, const ClassRules& rules) {
     if (value.is_null() || !all.count(key) || contains(table_words("other_keys"), key)) continue;
     ++out.keys;
     out.known += rules.defaults.find(key) != nullptr || names_key(rules, key) ||
-                 (rules.scheme == "rope" && contains(kRotaryKeys, key));
+                 (rules.rotates() && contains(kRotaryKeys, key));
   }
   return out;
 }
 
 // "did you mean llama? ": a class whose name is near, unless the file contradicts it or brings code of
 // its own.
-std::string by_spelling(std::string_view type, const Json& config, const std::string& scheme) {
+std::string by_spelling(std::string_view type, const Json& config, const SchemeSigns* said) {
   if (type.empty() || !code_of(config).empty()) return "";
   std::vector<std::string_view> known;
   for (const auto& [name, rules] : all_class_rules()) known.push_back(name);
@@ -64,18 +66,14 @@ std::string by_spelling(std::string_view type, const Json& config, const std::st
   if (meant.empty()) return "";
   const ClassRules& rules = *class_rules(meant);
   const Shared s = shared(config, rules);
-  return may_have(rules, scheme) && (s.keys < 3 || s.fits())
+  return may_have(rules, said) && (s.keys < 3 || s.fits())
              ? "did you mean " + std::string(meant) + "? "
              : "";
 }
 
-std::string_view name_of_scheme(std::string_view scheme) {
-  return scheme == "rope" ? "rotary" : scheme == "alibi" ? "ALiBi" : "buckets as T5's";
-}
-
 // "its keys are those of gpt2 (GPT2Config); ": of the classes that read the most of them a common one,
 // or the only one.
-std::string by_keys(const Json& config, const std::string& scheme) {
+std::string by_keys(const Json& config, const SchemeSigns* said) {
   constexpr std::size_t kFewest = 4;
   const std::pair<std::string, ClassRules>* best = nullptr;
   std::size_t most = 0, equal = 0;
@@ -90,31 +88,28 @@ std::string by_keys(const Json& config, const std::string& scheme) {
   }
   if (!best || (!common && equal > 1)) return "";
   const auto& [name, rules] = *best;
-  const bool other = !may_have(rules, scheme);
+  const bool other = !may_have(rules, said);
   return message("its keys are those of {} ({}){}; ", name, rules.class_name,
-                 other ? message(", which has no {}", name_of_scheme(scheme)) : "");
+                 other ? message(", which has no {}", said->called) : "");
 }
 
-std::string by_scheme(const std::string& scheme) {
-  const std::string other = "--assume model_type=... takes a known class's rules";
-  if (scheme == "rope")
-    return "--assume pairing=half_split or interleaved reads it like Llama; " + other;
-  if (scheme == "alibi") return "the file speaks of ALiBi: " + other + ", as bloom or mpt";
-  if (scheme == "t5") return "the file speaks of T5's buckets: " + other + ", as t5";
-  return "nothing in the file speaks of rotary: read the model's code; " + other +
-         ", as bert for learned positions";
+std::string by_scheme(const SchemeSigns* said) {
+  return said ? said->advice
+              : "nothing in the file speaks of rotary: read the model's code; --assume "
+                "model_type=... takes a known class's rules, as bert for learned positions";
 }
 
 }  // namespace
 
 std::string advice_on_type(std::string_view type, const Json& config) {
-  const std::string scheme = scheme_said(config), code = code_of(config);
-  std::string meant = by_spelling(type, config, scheme);
-  if (meant.empty()) meant = by_keys(config, scheme);
+  const SchemeSigns* said = scheme_said(config);
+  const std::string code = code_of(config);
+  std::string meant = by_spelling(type, config, said);
+  if (meant.empty()) meant = by_keys(config, said);
   if (!code.empty())
     meant += message("its code is {} (auto_map), which says how channels pair and who sees whom; ",
                      code);
-  return meant + by_scheme(scheme);
+  return meant + by_scheme(said);
 }
 
 }  // namespace posenc::v0::hf

@@ -5,6 +5,7 @@
 
 #include "model/hugging_face/checks.h"
 #include "model/hugging_face/own_code.h"
+#include "model/hugging_face/scheme_signs.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -68,8 +69,13 @@ class Unread {
            !layers_.empty() && !view_.rules().bidirectional &&
            std::ranges::all_of(layers_, [](const LayerSpec& layer) {
              return layer.attention.kind == AttentionKind::full && layer.attention.is_causal() &&
-                    contains({"rope", "alibi"}, layer.scheme);
+                    cache_forgets_with(layer.scheme);
            });
+  }
+
+  static bool cache_forgets_with(std::string_view scheme) {
+    const SchemeSigns* signs = signs_of(scheme);
+    return signs && signs->cache_forgets;
   }
 
   // What the file holds under a key that matters and that nobody looked at.
@@ -91,12 +97,12 @@ class Unread {
     const ClassRules& rules = view_.rules();
     if (key.starts_with("pos") && key.ends_with("_type") && key != "pos_att_type") {
       const std::string said = held.is_string() ? held.as_string() : "";
+      const SchemeSigns* signs = signs_of(rules.scheme);
       return said == "absolute" || (said == rules.scheme && !said.empty()) ||
-             (rules.scheme == "rope" && contains({"rope", "rotary"}, said));
+             (signs && contains(signs->words, said));
     }
-    if (contains(table_words("keys_of_alibi"), key)) return rules.scheme == "alibi";
-    if (contains({"use_rotary_embedding", "use_rotary", "use_rope"}, key))
-      return rules.scheme == "rope";
+    for (const SchemeSigns& signs : all_scheme_signs())
+      if (contains(signs.keys, key)) return rules.scheme == signs.scheme;
     if (contains({"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}, key))
       return rules.pairing == "interleaved";
     if (key == "mrope_interleaved") return rules.mrope && rules.mrope->layout == "interleaved";
@@ -152,8 +158,7 @@ class Unread {
   void theta_of_attention() const {
     const Json* inner = view_.object().find("attn_config");
     const Json* theta = inner ? inner->find("rope_theta") : nullptr;
-    if (view_.rules().scheme != "rope" || !theta || !theta->is_number() ||
-        turns_by(theta->as_number()))
+    if (!view_.rules().rotates() || !theta || !theta->is_number() || turns_by(theta->as_number()))
       return;
     view_.warn("key_ignored",
                {"attn_config.rope_theta is {}, and {class} rotates by rope_parameters: a theta the "

@@ -275,7 +275,7 @@ bool is_score_kind(const Subject& s, const PlotOptions& o) {
   for (const LayerSpec& l : layers_of(*s.model, o.subject)) {
     if (o.subject.layer && l.index != *o.subject.layer) continue;
     if (l.rotary && !l.rotary->blocks.empty()) return false;
-    acts |= l.scheme != "none";
+    acts |= l.has_scheme();
   }
   return acts;
 }

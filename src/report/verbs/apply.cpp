@@ -92,7 +92,7 @@ RotarySpec spec_of(const Subject& s, const SubjectOptions& o) {
   const auto turns = [](const LayerSpec& l) { return l.rotary.has_value(); };
   const std::vector<LayerSpec>& layers = layers_of(*s.model, o);
   const auto other = std::find_if(layers.begin(), layers.end(), turns);
-  if (layer.rotary || layer.scheme != "none" || other == layers.end()) return rotary_of(s, o);
+  if (layer.rotary || layer.has_scheme() || other == layers.end()) return rotary_of(s, o);
   note(fmt::format("layer {} rotates nothing: q and k stay as they are\n", layer.index));
   RotarySpec spec;
   spec.head_dim = other->rotary->head_dim;

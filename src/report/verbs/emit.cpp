@@ -195,7 +195,7 @@ OnnxNode node_of(const EmitOptions& o, const Subject& s) {
   } else {
     require_readable(*s.model);
     const LayerSpec& layer = chosen_layer(*s.model, words);
-    if (layer.rotary || layer.scheme == "none") return rotary_node(o, s);
+    if (layer.rotary || !layer.has_scheme()) return rotary_node(o, s);
   }
   return attention_node(o, s, score_encodings(s, words, {}));
 }

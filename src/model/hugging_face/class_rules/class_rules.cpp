@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "posenc/rotary/rope.h"
+
 namespace posenc::data {
 extern const std::span<const std::string_view> hugging_face_models;
 }
@@ -109,6 +111,10 @@ void each_text(const T& x, const F& f) {
 }
 
 }  // namespace
+
+bool ClassRules::rotates() const {
+  return scheme == Rope::card.name;
+}
 
 ClassRules with(ClassRules rules, const Json& more) {
   over(rules, more, rules.class_name);

@@ -22,7 +22,7 @@ struct ClassRules {
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
       is_causal, mask_note, bidirectional_key, input_beyond, input_odd, input_boxes,
-      input_box_parts, input_coordinates, input_segments;
+      input_box_parts, input_coordinates, input_segments, score_also_alone;
   ByName<PartRules> parts;
   std::optional<Variants> variants;
   NameMap names, uses, keys;
@@ -57,6 +57,8 @@ struct ClassRules {
   std::optional<std::string> input_text;
   std::optional<InputScale> input_scale;
   std::optional<InputGrid> input_grid;
+  // Whether q and k rotate, unless `rotary_if` says otherwise.
+  bool rotates() const;
   static void describe(auto& s, auto&& v) {
     v("class", s.class_name, "name of the configuration class");
     v("side", s.side,
@@ -147,6 +149,8 @@ struct ClassRules {
     v("score_terms", s.score_terms, "only with c2p or p2c in pos_att_type");
     v("score", s.score, "the definition of what acts in the score");
     v("score_also", s.score_also, "a second one, of the same scheme");
+    v("score_also_alone", s.score_also_alone,
+      "scheme of the second one, which acts alone where has_spatial_attention_bias is false");
     v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");
     v("query_scale", s.query_scale, "what multiplies the channels of q, learned");
     v("softcap", s.softcap, "key of the soft cap of the scores");

@@ -46,27 +46,28 @@ void scale_bias(const ConfigView& view, EncodingBuilder& made) {
                                  "1 / sqrt(hidden_size // num_attention_heads)"));
 }
 
-// LayoutLMv2 and 3: T5 buckets of the order, and of boxes. Version 3 (whose bias is scaled) reads
-// the latter only beside the former.
-std::string layoutlm(const ConfigView& view) {
+// LayoutLMv2 and 3: buckets of the order, and of boxes. Version 3 (whose bias is scaled) reads the
+// latter only beside the former.
+std::string with_boxes(const ConfigView& view, const std::string& given) {
   const bool one = view.flag("has_relative_attention_bias", true);
   const bool two = view.flag("has_spatial_attention_bias", true);
-  if (two && (one || !view.rules().bias_scaled)) return "layoutlm";
-  return one ? "t5" : "none";
+  if (two && (one || !view.rules().bias_scaled)) return given;
+  return one ? view.rules().score_also_alone : std::string(kNoScheme);
 }
 
 // What acts in the score.
 std::string scheme_of(const ConfigView& view, const std::string& given) {
   const ClassRules& rules = view.rules();
-  if (given == "learned") return "none";  // in the place of a rotary: ESM
+  const std::string none(kNoScheme);
+  if (acts_at_input(given)) return none;  // in the place of a rotary: ESM
   if (rules.alibi_always) mpt_keys(view);
-  if (given == "layoutlm") return layoutlm(view);
+  if (!rules.score_also_alone.empty()) return with_boxes(view, given);
   bool on = rules.score_if.empty();
   for (const std::string& key : rules.score_if) on = view.flag(key, false) || on;
-  if (!on) return "none";
+  if (!on) return none;
   if (rules.score && !rules.score->needs.empty()) {
     const auto v = view.value(rules.score->needs);
-    if (!v || !truthy(v->value)) return "none";
+    if (!v || !truthy(v->value)) return none;
   }
   if (!rules.score_terms || lists_word(view, "pos_att_type", "c2p") ||
       lists_word(view, "pos_att_type", "p2c"))
@@ -75,10 +76,16 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
             "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing is "
             "added to the score",
             view.where("pos_att_type"), "state pos_att_type");
-  return "none";
+  return none;
 }
 
 }  // namespace
+
+bool acts_at_input(std::string_view scheme) {
+  bool found = false;
+  for_each(AbsoluteSchemes{}, [&]<class T>() { found |= T::card.name == scheme; });
+  return found;
+}
 
 void fill(std::string& pattern, std::string_view name, const std::string& value) {
   for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
@@ -105,9 +112,9 @@ bool lists_word(const ConfigView& view, const std::string& key, std::string_view
 }
 
 ScoreSide::ScoreSide(const ConfigView& view, const std::string& given)
-    : view_(view), given_(given), scheme_(scheme_of(view, given)) {
+    : view_(view), scheme_(scheme_of(view, given)) {
   const ClassRules& rules = view.rules();
-  if (scheme_ != "none" && !rules.score_note.empty())
+  if (scheme_ != kNoScheme && !rules.score_note.empty())
     view.note("encoding_not_covered", rules.score_note, view.where("model_type"));
   if (!rules.layer_count || rules.layer_count->sum.empty()) return;
   auto list = view.stated(rules.layer_count->sum);
@@ -176,7 +183,9 @@ bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
   ScorePlace place = place_of(layer.index);
   place.sliding = layer.attention.kind == AttentionKind::sliding;
   if (!score_fields(view_, rule.rule, place, made)) return false;
-  if (view_.rules().bias_scaled && scheme_ != "layoutlm") scale_bias(view_, made);
+  // Of LayoutLM both biases are scaled, by a field of the scheme.
+  if (view_.rules().bias_scaled && (view_.rules().score_also_alone.empty() || also_alone()))
+    scale_bias(view_, made);
   note_unread(rule, made);
   LayerEncoding out;
   auto encoding = made.finish(view_.report(), view_.where(), check_parameters);
@@ -194,15 +203,11 @@ bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
 
 void ScoreSide::give(LayerSpec& layer) {
   layer.scheme = scheme_;
-  if (scheme_ == "none") return;
+  if (!layer.has_scheme()) return;
   const ClassRules& rules = view_.rules();
-  // The bias of the order alone, where LayoutLM leaves out that of boxes.
-  const bool only_order = given_ == "layoutlm" && scheme_ == "t5";
-  static const std::optional<ScoreRules> plain = ScoreRules{};  // ALiBi learns nothing
-  const bool alibi = scheme_ == "alibi" && !rules.score;
-  const auto& rule = only_order ? rules.score_also : alibi ? plain : rules.score;
+  const auto& rule = also_alone() ? rules.score_also : rules.score;
   if (!rule || !give(*rule, layer)) return;
-  if (!only_order && rules.score_also && given_ != "layoutlm") (void)give(*rules.score_also, layer);
+  if (rules.score_also && rules.score_also_alone.empty()) (void)give(*rules.score_also, layer);
 }
 
 }  // namespace posenc::v0::hf

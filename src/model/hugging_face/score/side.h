@@ -34,12 +34,16 @@ class ScoreSide {
   void add_tensors(LayerEncoding&, const ScoreRules&, Index layer) const;
   void note_unread(const ScoreRules&, const EncodingBuilder&) const;
   bool give(const ScoreRules&, LayerSpec&);
+  // Only the second of the class's definitions acts.
+  bool also_alone() const { return scheme_ == view_.rules().score_also_alone; }
 
   const ConfigView& view_;
-  std::string given_, scheme_;
+  std::string scheme_;
   std::vector<Index> stages_;  // layers of each; empty: one stage
 };
 
+// Whether a scheme of this name acts at the input, by the registry.
+bool acts_at_input(std::string_view scheme);
 // Fields that no one key holds, by the name of a rule (fields.cpp): false after a finding.
 bool score_fields(const ConfigView&, const std::string& rule, const ScorePlace&, EncodingBuilder&);
 // Rules of by_stage_and_type.cpp.
