@@ -8,6 +8,7 @@
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/relative/alibi.h"
+#include "relative/call_inputs.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
@@ -20,11 +21,11 @@ double bfloat16(double x) {
 }
 
 // Which sequence each query of each row is of, checked.
-std::vector<Index> alibi_sequences(const CallData& call, Index sequences) {
-  if (call.inputs.size() != 1 || call.inputs[0].rank != 2 ||
-      call.inputs[0].shape[1] != call.queries)
+std::vector<Index> alibi_sequences(const ConstTensorView& given, const CallData& call,
+                                   Index sequences) {
+  if (given.rank != 2 || given.shape[1] != call.queries)
     refuse_field(kAlibi, "query_sequence", "must be [batch, queries], queries", call.queries);
-  std::vector<Index> all = detail::whole_numbers(kAlibi, call.inputs[0]);
+  std::vector<Index> all = detail::whole_numbers(kAlibi, given);
   for (const Index n : all)
     if (n < 0 || n >= sequences)
       refuse_field(kAlibi, "query_sequence",
@@ -82,22 +83,23 @@ void Alibi::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const 
   }
   if (sequences == 0) return;
   const auto m = slopes_of(s, p);
-  const std::vector<Index> of = alibi_sequences(call, sequences);
+  const ConstTensorView given = detail::CallInputs(*this, s, call)["query_sequence"];
+  const std::vector<Index> of = alibi_sequences(given, call, sequences);
   std::vector<double> x;
   for (const Index n : of)
     for (Index h = 0; h < s.heads; ++h)
       for (const std::vector<double>& side : m)
         x.push_back(side[static_cast<std::size_t>(n * s.heads + h)]);
   std::get<ProductTerm>(terms[0]).query.given =
-      store.vectors(std::move(x), call.inputs[0].shape[0], call.queries, s.heads, 2);
+      store.vectors(std::move(x), given.shape[0], call.queries, s.heads, 2);
 }
 
 std::vector<std::vector<double>> Alibi::pull_sequences(const ScoreShape& s, const CallData& call,
                                                        const LoweredGradient& g) const {
-  const std::vector<Index> of = alibi_sequences(call, sequences);
-  const std::vector<double> d =
-      detail::vectors_gradient(kAlibi, gradient_of(kAlibi, g.terms, 0).query,
-                               {call.inputs[0].shape[0], call.queries, s.heads, 2});
+  const ConstTensorView given = detail::CallInputs(*this, s, call)["query_sequence"];
+  const std::vector<Index> of = alibi_sequences(given, call, sequences);
+  const std::vector<double> d = detail::vectors_gradient(
+      kAlibi, gradient_of(kAlibi, g.terms, 0).query, {given.shape[0], call.queries, s.heads, 2});
   std::vector<std::vector<double>> dm(
       2, std::vector<double>(static_cast<std::size_t>(sequences * s.heads)));
   for (std::size_t i = 0; i < of.size(); ++i)

@@ -6,6 +6,7 @@
 
 #include "kernels/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 
@@ -15,11 +16,8 @@ namespace {
 constexpr std::string_view kBros = Bros::card.name;
 using BrosList = std::vector<double>;
 
-BrosList bros_input(const ConstTensorView& v, const char* name) {
-  if (v.rank < 3)
-    refuse_field(kBros, "inputs", "must be q, query_bbox and key_bbox; wrong is", name);
-  const std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
-  return parameter_values(kBros, {name, shape, {}, {}}, v);
+BrosList bros_boxes(const detail::CallInputs& given, const char* name) {
+  return parameter_values(kBros, {name, given.shape(name), {}, {}}, given[name]);
 }
 
 // A box's angles: fn(token, place of its sine, place of its cosine, coordinate, rate of the angle,
@@ -43,13 +41,13 @@ struct BrosQuery {
   BrosList q, boxes, projected, rotated;
   std::size_t width, heads, repeats;
 
-  BrosQuery(const Bros& x, const ScoreShape& s, const BrosList& w, const CallData& call)
-      : q(detail::call_values(kBros, call.inputs[0])),
-        boxes(bros_input(call.inputs[1], "query_bbox")),
+  BrosQuery(const Bros& x, const ScoreShape& s, const BrosList& w, const detail::CallInputs& given)
+      : q(detail::call_values(kBros, given["q"])),
+        boxes(bros_boxes(given, "query_bbox")),
         width(static_cast<std::size_t>(x.width())),
         heads(static_cast<std::size_t>(s.heads)),
-        repeats(static_cast<std::size_t>(call.inputs[0].shape[0] /
-                                         std::max<Index>(1, call.inputs[1].shape[0]))) {
+        repeats(static_cast<std::size_t>(given["q"].shape[0] /
+                                         std::max<Index>(1, given["query_bbox"].shape[0]))) {
     const Index n = static_cast<Index>(q.size()) / s.head_dim;
     projected.assign(static_cast<std::size_t>(n) * width, 0.0);
     detail::add_product({q.data(), n, s.head_dim, s.head_dim, 1},
@@ -79,14 +77,12 @@ struct BrosQuery {
   }
 };
 
-void bros_check(const Bros& x, const CallData& call) {
-  if (call.inputs.size() != 3)
-    refuse_field(kBros, "inputs", "must be q, query_bbox and key_bbox",
-                 static_cast<Index>(call.inputs.size()));
-  for (const std::size_t n : {std::size_t{1}, std::size_t{2}})
-    if (call.inputs[n].rank != 3 || call.inputs[n].shape[2] != x.coordinates)
-      refuse_field(kBros, "boxes", "must be [batch, tokens, coordinates], coordinates",
-                   x.coordinates);
+detail::CallInputs bros_inputs(const Bros& x, const ScoreShape& s, const CallData& call) {
+  const detail::CallInputs given(x, s, call);
+  for (const char* name : {"query_bbox", "key_bbox"})
+    if (given[name].rank != 3 || given[name].shape[2] != x.coordinates)
+      refuse_field(kBros, name, "must be [batch, tokens, coordinates], coordinates", x.coordinates);
+  return given;
 }
 
 }  // namespace
@@ -115,9 +111,9 @@ void Bros::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
 
 void Bros::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                 std::span<Term> terms, TermStore& store) const {
-  bros_check(*this, call);
-  BrosQuery query(*this, s, parameter_values(kBros, parameters(s)[0], p[0]), call);
-  const BrosList boxes = bros_input(call.inputs[2], "key_bbox");
+  const detail::CallInputs given = bros_inputs(*this, s, call);
+  BrosQuery query(*this, s, detail::LearnedValues(*this, s, p)["w_bbox"], given);
+  const BrosList boxes = bros_boxes(given, "key_bbox");
   BrosList key(boxes.size() / static_cast<std::size_t>(coordinates) * query.width);
   bros_angles(
       *this, boxes,
@@ -126,9 +122,9 @@ void Bros::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const C
         key[t * query.width + cosine] = std::cos(angle);
       });
   auto& t = std::get<ProductTerm>(terms[0]);
-  t.query.given = store.vectors(std::move(query.rotated), call.inputs[0].shape[0], call.queries,
-                                s.heads, width());
-  t.key.given = store.vectors(std::move(key), call.inputs[2].shape[0], call.keys, 1, width());
+  t.query.given =
+      store.vectors(std::move(query.rotated), given["q"].shape[0], call.queries, s.heads, width());
+  t.key.given = store.vectors(std::move(key), given["key_bbox"].shape[0], call.keys, 1, width());
 }
 
 void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
@@ -137,14 +133,14 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   const detail::LearnedValues value(*this, s, p);
   detail::LearnedGradients to(value);
   to.check(dp);
-  bros_check(*this, call);
+  const detail::CallInputs given = bros_inputs(*this, s, call);
   const BrosList w = value["w_bbox"];
-  const BrosQuery query(*this, s, w, call);
+  const BrosQuery query(*this, s, w, given);
   const TermGradient& of = gradient_of(kBros, g.terms, 0);
-  const Index batch = call.inputs[0].shape[0];
+  const Index batch = given["q"].shape[0];
   BrosList d = detail::vectors_gradient(kBros, of.query, {batch, call.queries, s.heads, width()});
   const BrosList d_key =
-      detail::vectors_gradient(kBros, of.key, {call.inputs[2].shape[0], call.keys, 1, width()});
+      detail::vectors_gradient(kBros, of.key, {given["key_bbox"].shape[0], call.keys, 1, width()});
   BrosList d_query_box(query.boxes.size());
   query.each(*this,
              [&](std::size_t sine, std::size_t cosine, std::size_t box, double rate, double angle) {
@@ -153,7 +149,7 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
                d[sine] = a * std::cos(angle) - b * std::sin(angle);
                d[cosine] = a * std::sin(angle) + b * std::cos(angle);
              });
-  const BrosList boxes = bros_input(call.inputs[2], "key_bbox");
+  const BrosList boxes = bros_boxes(given, "key_bbox");
   BrosList d_key_box(boxes.size());
   bros_angles(*this, boxes,
               [&](std::size_t t, std::size_t sine, std::size_t cosine, std::size_t m, double rate,
@@ -168,16 +164,14 @@ void Bros::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
                       {d.data(), n, width(), width(), 1}, {dw.data(), width(), 1});
   detail::add_product({d.data(), n, width(), width(), 1},
                       {w.data(), width(), s.head_dim, 1, width()}, {dq.data(), s.head_dim, 1});
-  std::vector<Parameter> given;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const ConstTensorView& v = call.inputs[i];
-    given.push_back(
-        {inputs(s)[i].name, std::vector<Index>(v.shape.begin(), v.shape.begin() + v.rank), {}, {}});
-  }
-  check_gradients(kBros, given, d_inputs);
-  to["w_bbox"] = dw;
+  detail::InputGradients to_call(given);
+  to_call["q"] = std::move(dq);
+  to_call["query_bbox"] = std::move(d_query_box);
+  to_call["key_bbox"] = std::move(d_key_box);
+  to_call.check(d_inputs);
+  to["w_bbox"] = std::move(dw);
   to.accumulate(dp);
-  accumulate(kBros, given, d_inputs, std::vector<BrosList>{dq, d_query_box, d_key_box});
+  to_call.accumulate(d_inputs);
 }
 
 void Bros::check_fields(const ScoreShape& s) const {

@@ -2,13 +2,19 @@
 #include "posenc/relative/clipped.h"
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kClipped = Clipped::card.name;
+
+detail::TermNames clipped_terms(const Clipped& c) {
+  return {kClipped, {{"distances"}, {"masked", c.masked_row}}};
+}
 
 }  // namespace
 
@@ -45,25 +51,25 @@ void Clipped::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
       detail::line_over(kClipped, out, detail::clipped(s.range(axis), -clip, clip), row,
                         static_cast<std::int32_t>(axis)),
       1);
-  if (!masked_row) return out.add(t);
+  const detail::TermNames names = clipped_terms(*this);
+  detail::NamedTerms terms(names, out);
+  if (!masked_row) return terms.add("distances", t);
   ProductTerm masked = detail::number_term(rows_of_heads, {}, 1);
   t.pair = out.pair({-1, -1, -1, 0}, 2, 2);
   masked.pair = out.pair({0, 0, 0, -1}, 2, 2);
-  out.add(t);
-  out.add(masked);
+  terms.add("distances", t);
+  terms.add("masked", masked);
 }
 
-void Clipped::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void Clipped::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                    std::span<Term> terms, TermStore& store) const {
   if (!masked_row) return;
-  if (call.inputs.size() != 2)
-    refuse_field(kClipped, "inputs", "must be query_mask and key_mask",
-                 static_cast<Index>(call.inputs.size()));
-  const ConstTensorView query =
-      call.inputs[0].empty() ? detail::one_class(store, call.queries, 1) : call.inputs[0];
-  const ConstTensorView key =
-      call.inputs[1].empty() ? detail::one_class(store, call.keys, 1) : call.inputs[1];
-  detail::bind_pairs(terms, query, key);
+  const detail::CallInputs given(*this, s, call);
+  const auto classes = [&](const char* name, Index tokens) {
+    return given[name].empty() ? detail::one_class(store, tokens, 1) : given[name];
+  };
+  const ConstTensorView query = classes("query_mask", call.queries);
+  detail::bind_pairs(terms, query, classes("key_mask", call.keys));
 }
 
 void Clipped::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -71,9 +77,10 @@ void Clipped::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                         std::span<const TensorView>) const {
   const detail::LearnedValues value(*this, s, p);
   std::vector<double> d(static_cast<std::size_t>(s.heads * rows()), 0.0);
-  for (std::size_t n = 0; n < (masked_row ? 2U : 1U); ++n)
-    add_to(d, gradient_values(kClipped, gradient_of(kClipped, g.terms, n).table,
-                              {1, s.heads, rows(), 1}));
+  const detail::TermNames names = clipped_terms(*this);
+  const detail::TermGradients of(names, g);
+  add_to(d, of.table("distances", {1, s.heads, rows(), 1}));
+  if (masked_row) add_to(d, of.table("masked", {1, s.heads, rows(), 1}));
   if (!heads_first) d = detail::transposed_list(d, s.heads, rows());
   detail::LearnedGradients to(value);
   to["table"] = d;

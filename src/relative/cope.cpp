@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 
@@ -14,14 +15,12 @@ namespace {
 
 constexpr std::string_view kCope = Cope::card.name;
 
-void check_cope_call(const Cope& c, const ScoreShape& s, const CallData& call) {
-  const std::size_t needed = c.inputs(s).size();
-  if (call.inputs.size() != needed)
-    refuse_field(kCope, "inputs", "must be as many as inputs() has",
-                 static_cast<Index>(call.inputs.size()));
-  if (c.gates == CopeGates::mixed && call.inputs[1].shape[2] != s.heads)
+detail::CallInputs cope_inputs(const Cope& c, const ScoreShape& s, const CallData& call) {
+  const detail::CallInputs given(c, s, call);
+  if (c.gates == CopeGates::mixed && given["k"].shape[2] != s.heads)
     refuse(kCope, "mixed gates need as many heads of k as of q, " + std::to_string(s.heads),
-           call.inputs[1].shape[2]);
+           given["k"].shape[2]);
+  return given;
 }
 
 // Products mixed over heads are products of longer vectors: of query and head the q of all heads,
@@ -30,15 +29,16 @@ struct CopeMixed {
   Index batch, queries, keys, heads, dim;
   std::vector<double> w, q, k;  // W; [batch, tokens, heads, dim]
 
-  CopeMixed(const ScoreShape& s, const CallData& call, std::vector<double> matrix)
+  CopeMixed(const ScoreShape& s, const CallData& call, const detail::CallInputs& given,
+            std::vector<double> matrix)
       : batch(call.batch),
         queries(call.queries),
         keys(call.keys),
         heads(s.heads),
         dim(s.head_dim),
         w(std::move(matrix)),
-        q(detail::call_values(kCope, call.inputs[0])),
-        k(detail::call_values(kCope, call.inputs[1])) {}
+        q(detail::call_values(kCope, given["q"])),
+        k(detail::call_values(kCope, given["k"])) {}
 
   // x [batch, queries, heads, heads dim]: fn(place in x, place in W, place in q).
   template <class F>
@@ -53,8 +53,9 @@ struct CopeMixed {
   }
 };
 
-std::vector<Index> cope_shape(const ConstTensorView& v) {
-  return {v.shape.begin(), v.shape.begin() + v.rank};
+// The input that the gates read instead of k.
+const char* cope_key(const Cope& c) {
+  return c.gates == CopeGates::values ? "v" : "gate_key";
 }
 
 }  // namespace
@@ -107,12 +108,12 @@ void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
 
 void Cope::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                 std::span<Term> terms, TermStore& store) const {
-  check_cope_call(*this, s, call);
+  const detail::CallInputs given = cope_inputs(*this, s, call);
   auto& t = std::get<GatesTerm>(terms[0]);
   if (gates == CopeGates::separate || gates == CopeGates::values)
-    t.key.given = heads(call.inputs[0], HeadsLayout::bthd);
+    t.key.given = heads(given[cope_key(*this)], HeadsLayout::bthd);
   if (gates != CopeGates::mixed) return;
-  const CopeMixed m(s, call, parameter_values(kCope, parameters(s)[1], p[1]));
+  const CopeMixed m(s, call, given, detail::LearnedValues(*this, s, p)["talking_heads"]);
   std::vector<double> x(m.q.size() * static_cast<std::size_t>(m.heads));
   m.each([&](std::size_t at, std::size_t w, std::size_t q) { x[at] = m.w[w] * m.q[q]; });
   const Index channels = m.heads * m.dim;
@@ -124,35 +125,33 @@ void Cope::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
                      const LoweredGradient& g, std::span<const TensorView> dp,
                      std::span<const TensorView> d_inputs) const {
   const detail::LearnedValues value(*this, s, p);
-  check_cope_call(*this, s, call);
+  const detail::CallInputs given = cope_inputs(*this, s, call);
   const TermGradient& t = gradient_of(kCope, g.terms, 0);
   detail::LearnedGradients to(value);
   std::vector<double>& d_table = to["pos_emb"];
   d_table = gradient_values(kCope, t.table, {1, 1, positions, s.head_dim});
   if (table == CopeTable::columns)
     d_table = detail::transposed_list(d_table, positions, s.head_dim);
-  std::vector<Parameter> of_call;
-  std::vector<std::vector<double>> d_call;
-  for (const ConstTensorView& in : call.inputs)
-    of_call.push_back({inputs(s)[of_call.size()].name, cope_shape(in), {}, {}});
+  detail::InputGradients to_call(given);
   if (gates == CopeGates::mixed) {
-    const CopeMixed m(s, call, value["talking_heads"]);
+    const CopeMixed m(s, call, given, value["talking_heads"]);
     const Index channels = m.heads * m.dim;
     const std::vector<double> dx =
         detail::vectors_gradient(kCope, t.query, {m.batch, m.queries, m.heads, channels});
     std::vector<double>& dw = to["talking_heads"];
     dw.resize(m.w.size());
-    d_call.emplace_back(m.q.size());
+    std::vector<double>& dq = to_call["q"];
+    dq.resize(m.q.size());
     m.each([&](std::size_t at, std::size_t w, std::size_t q) {
       dw[w] += dx[at] * m.q[q];
-      d_call[0][q] += dx[at] * m.w[w];
+      dq[q] += dx[at] * m.w[w];
     });
-    d_call.push_back(detail::vectors_gradient(kCope, t.key, {m.batch, m.keys, 1, channels}));
+    to_call["k"] = detail::vectors_gradient(kCope, t.key, {m.batch, m.keys, 1, channels});
   } else if (gates != CopeGates::keys) {
-    d_call.push_back(detail::vectors_gradient(kCope, t.key, of_call[0].shape));
+    to_call[cope_key(*this)] = detail::vectors_gradient(kCope, t.key, given.shape(cope_key(*this)));
   }
   to.check(dp);
-  if (!of_call.empty()) accumulate(kCope, of_call, d_inputs, d_call);
+  to_call.accumulate(d_inputs);
   to.accumulate(dp);
 }
 

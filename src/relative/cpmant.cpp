@@ -5,13 +5,17 @@
 
 #include "posenc/core/error.h"
 #include "posenc/relative/t5.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kCpmAnt = CpmAnt::card.name;
+
+constexpr detail::TermNames kCpmAntTerms{kCpmAnt, {{"within"}, {"across"}}};
 
 Index cpmant_rows(const CpmAnt& x) {
   return x.num_buckets + x.segments * x.segments;
@@ -58,13 +62,15 @@ void CpmAnt::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   near.pair = out.pair(std::move(within), segments, segments);
   ProductTerm far = detail::number_term(table, {}, 1);
   far.pair = out.pair(std::move(across), segments, segments);
-  out.add(near);
-  out.add(far);
+  detail::NamedTerms terms(kCpmAntTerms, out);
+  terms.add("within", near);
+  terms.add("across", far);
 }
 
-void CpmAnt::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void CpmAnt::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                   std::span<Term> terms, TermStore&) const {
-  detail::bind_pairs(terms, call.inputs[0], call.inputs[1]);
+  const detail::CallInputs given(*this, s, call);
+  detail::bind_pairs(terms, given["query_segment"], given["key_segment"]);
 }
 
 void CpmAnt::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -73,9 +79,8 @@ void CpmAnt::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
   const detail::LearnedValues value(*this, s, p);
   const Index rows = cpmant_rows(*this);
   std::vector<double> d;
-  for (const std::size_t n : {std::size_t{0}, std::size_t{1}})
-    add_to(d,
-           gradient_values(kCpmAnt, gradient_of(kCpmAnt, g.terms, n).table, {1, s.heads, rows, 1}));
+  const detail::TermGradients of(kCpmAntTerms, g);
+  for (const char* name : {"within", "across"}) add_to(d, of.table(name, {1, s.heads, rows, 1}));
   detail::LearnedGradients to(value);
   to["table"] = detail::transposed_list(d, s.heads, rows);
   to.accumulate(dp);

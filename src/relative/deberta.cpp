@@ -11,6 +11,7 @@
 #include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -188,8 +189,18 @@ IndexLine Deberta::rows(const ScoreShape& s, TermStore& store, bool mirrored) co
                            [&](Index delta) { return rule.row(mirrored ? -delta : delta); });
 }
 
+namespace {
+
+detail::TermNames deberta_terms(const Deberta& d) {
+  return {kDeberta, {{"c2p", d.c2p}, {"p2c", d.p2c}, {"p2p", d.p2p}}};
+}
+
+}  // namespace
+
 void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
+  const detail::TermNames names = deberta_terms(*this);
+  detail::NamedTerms terms(names, out);
   DebertaTables t = deberta_tables(*this, s, {*this, s, p}, true);
   const Index n = 2 * span();
   const double by = scale(s);
@@ -205,15 +216,17 @@ void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     });
   }
   if (c2p)
-    out.add(detail::query_term(out.table(std::move(t.key.table), s.heads, n, s.head_dim),
-                               rows(s, out, false), by));
+    terms.add("c2p", detail::query_term(out.table(std::move(t.key.table), s.heads, n, s.head_dim),
+                                        rows(s, out, false), by));
   if (p2c)
-    out.add(detail::key_term(out.table(std::move(t.query.table), s.heads, n, s.head_dim),
-                             rows(s, out, p2c_index == DebertaP2c::paper), by));
+    terms.add("p2c", detail::key_term(out.table(std::move(t.query.table), s.heads, n, s.head_dim),
+                                      rows(s, out, p2c_index == DebertaP2c::paper), by));
   if (p2p)
-    out.add(detail::number_term(
-        out.table(std::move(numbers), s.heads, r.max - r.min + 1, 1),
-        detail::line_over(kDeberta, out, r, [&](Index delta) { return delta - r.min; }), by));
+    terms.add(
+        "p2p",
+        detail::number_term(
+            out.table(std::move(numbers), s.heads, r.max - r.min + 1, 1),
+            detail::line_over(kDeberta, out, r, [&](Index delta) { return delta - r.min; }), by));
   out.requests.scale = by;
 }
 
@@ -225,16 +238,15 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
   const DebertaTables t = deberta_tables(*this, s, value, p2p);
   const Index n = 2 * span();
   const std::vector<Index> shape{1, s.heads, n, s.head_dim};
-  std::size_t term = 0;
-  const auto of_table = [&](bool given) {
-    return gradient_values(
-        kDeberta, given ? gradient_of(kDeberta, g.terms, term++).table : TensorView{}, shape);
+  const detail::TermNames names = deberta_terms(*this);
+  const detail::TermGradients of(names, g);
+  const auto of_table = [&](std::string_view name, bool given) {
+    return given ? of.table(name, shape) : gradient_values(kDeberta, TensorView{}, shape);
   };
-  std::vector<double> d_key = of_table(c2p), d_query = of_table(p2c);
+  std::vector<double> d_key = of_table("c2p", c2p), d_query = of_table("p2c", p2c);
   if (p2p) {
     const DistanceRange r = range(s);
-    const std::vector<double> e = gradient_values(
-        kDeberta, gradient_of(kDeberta, g.terms, term).table, {1, s.heads, r.max - r.min + 1, 1});
+    const std::vector<double> e = of.table("p2p", {1, s.heads, r.max - r.min + 1, 1});
     deberta_position_pairs(*this, s, r, [&](std::size_t i, std::size_t q, std::size_t k) {
       for (std::size_t c = 0; c < static_cast<std::size_t>(s.head_dim); ++c) {
         d_query[q + c] += e[i] * t.key.table[k + c];

@@ -2,12 +2,15 @@
 #include "posenc/relative/forgetting.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/layers/linear.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -48,10 +51,29 @@ ForgettingLogs forgetting_logs(const Forgetting& f, const ForgettingValues& z) {
   return r;
 }
 
+// What the gates of a key are made of: the only input, but for given gates by pair.
+const ConstTensorView& gates_of(const Forgetting& f, const detail::CallInputs& given) {
+  return given[f.gates == ForgettingGates::hidden  ? "hidden"
+               : f.form == ForgettingForm::per_row ? "gate_key"
+               : f.gates == ForgettingGates::logit ? "gate_logit"
+                                                   : "log_gate"];
+}
+
+// The sums of gates over the keys before a query, and over those after it.
+constexpr std::array<const char*, 2> kForgettingSets{"past", "future"};
+detail::TermNames forgetting_terms(const Forgetting& f) {
+  const bool pairs = f.form == ForgettingForm::per_row;
+  return {kForgetting,
+          {{"gates", pairs},
+           {kForgettingSets[0], !pairs},
+           {kForgettingSets[1], f.form == ForgettingForm::bidirectional}}};
+}
+
 // z, or log f where it is given.
 ForgettingValues forgetting_source(const Forgetting& f, const ScoreShape& s,
-                                   std::span<const ConstTensorView> p, const CallData& call) {
-  const ForgettingValues in = forgetting_values(call.inputs[0]);
+                                   std::span<const ConstTensorView> p,
+                                   const detail::CallInputs& given) {
+  const ForgettingValues in = forgetting_values(gates_of(f, given));
   if (f.gates != ForgettingGates::hidden) return in;
   const detail::LearnedValues value(f, s, p);
   return detail::linear(in, value["w_f"], value.if_any("b_f"), f.width);
@@ -97,13 +119,16 @@ struct ForgettingOrder {
 
 // The gradient of every log gate: c_t goes to all gates up to t.
 ForgettingValues forgetting_gate_gradient(const Forgetting& f, const ScoreShape& s,
-                                          const CallData& call, const LoweredGradient& g) {
-  const Index heads = s.heads, batch = call.inputs[0].shape[0], columns = f.gate_columns(s);
+                                          const CallData& call, const detail::CallInputs& given,
+                                          const LoweredGradient& g) {
+  const Index heads = s.heads, batch = gates_of(f, given).shape[0], columns = f.gate_columns(s);
   const ForgettingOrder order{call, batch};
   const Index rows = order.rows();
   ForgettingValues d(forgetting_size(batch * call.keys * columns), 0.0);
+  const detail::TermNames names = forgetting_terms(f);
+  const detail::TermGradients of(names, g);
   for (Index set = 0; set < columns / heads; ++set) {
-    const TermGradient& t = gradient_of(kForgetting, g.terms, forgetting_size(set));
+    const TermGradient& t = of[kForgettingSets[forgetting_size(set)]];
     const ForgettingValues q =
         detail::vectors_gradient(kForgetting, t.query, {rows, call.queries, heads, 1});
     ForgettingValues c = detail::vectors_gradient(kForgetting, t.key, {rows, call.keys, heads, 1});
@@ -127,9 +152,11 @@ ForgettingValues forgetting_gate_gradient(const Forgetting& f, const ScoreShape&
 
 // x and y of every pair's gate inside the projected hidden state, [batch, keys, 2, heads, dim].
 ForgettingValues forgetting_pair_gradient(const Forgetting& f, const ScoreShape& s,
-                                          const CallData& call, const LoweredGradient& g) {
-  const TermGradient& t = gradient_of(kForgetting, g.terms, 0);
-  const Index batch = call.inputs[0].shape[0], half = s.heads * f.gate_dim;
+                                          const CallData& call, const detail::CallInputs& given,
+                                          const LoweredGradient& g) {
+  const detail::TermNames names = forgetting_terms(f);
+  const TermGradient& t = detail::TermGradients(names, g)["gates"];
+  const Index batch = gates_of(f, given).shape[0], half = s.heads * f.gate_dim;
   const ForgettingOrder order{call, batch};
   const Index rows = call.own_keys.empty() ? batch : order.rows();
   const ForgettingValues q =
@@ -184,36 +211,40 @@ std::vector<Input> Forgetting::inputs(const ScoreShape& s) const {
 void Forgetting::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                        LoweredTerms& out) const {
   check_parameter_count(kForgetting, parameters(s).size(), p.size());
+  const detail::TermNames names = forgetting_terms(*this);
+  detail::NamedTerms terms(names, out);
   if (form == ForgettingForm::per_row) {
     GatesTerm t;
     t.gate = Gate::log_sigmoid;
     t.gate_scale = 1 / std::sqrt(static_cast<double>(gate_dim));
     t.gate_own = false;
     t.scale = log_scale;
-    out.add(t);
-    return;
+    return terms.add("gates", t);
   }
   DecayTerm t;
   if (form == ForgettingForm::bidirectional) t.side = Side::past;
-  out.add(t);
+  terms.add(kForgettingSets[0], t);
   if (form != ForgettingForm::bidirectional) return;
   t.side = Side::future;
   t.scale = -1;
-  out.add(t);
+  terms.add(kForgettingSets[1], t);
 }
 
 void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                       std::span<Term> terms, TermStore& store) const {
   check_parameter_count(kForgetting, parameters(s).size(), p.size());
   check_call(s, call);
-  const Index heads_n = s.heads, batch = call.inputs[0].shape[0], columns = gate_columns(s);
+  const detail::CallInputs given(*this, s, call);
+  const detail::TermNames names = forgetting_terms(*this);
+  const Index heads_n = s.heads, columns = gate_columns(s);
   if (form == ForgettingForm::per_row && gates != ForgettingGates::hidden) {
-    auto& t = std::get<GatesTerm>(terms[0]);
-    t.query.given = heads(call.inputs[0], HeadsLayout::bthd);
-    t.key.given = heads(call.inputs[1], HeadsLayout::bthd);
+    auto& t = std::get<GatesTerm>(names.of(terms, "gates"));
+    t.query.given = heads(given["gate_query"], HeadsLayout::bthd);
+    t.key.given = heads(given["gate_key"], HeadsLayout::bthd);
     return;
   }
-  ForgettingValues z = forgetting_source(*this, s, p, call);
+  const Index batch = gates_of(*this, given).shape[0];
+  ForgettingValues z = forgetting_source(*this, s, p, given);
   const ForgettingOrder order{call, batch};
   // Of all keys, and at the queries' own keys.
   const auto give = [&](auto& t, const ConstHeads& of_keys, const ConstHeads& of_own, Index query,
@@ -233,7 +264,8 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
   };
   if (form == ForgettingForm::per_row) {
     const ConstHeads both = store.vectors(z, batch, call.keys, 2 * heads_n, gate_dim);
-    return give(std::get<GatesTerm>(terms[0]), both, at_own(z, batch, both), 0, heads_n);
+    return give(std::get<GatesTerm>(names.of(terms, "gates")), both, at_own(z, batch, both), 0,
+                heads_n);
   }
   const ForgettingValues logs = forgetting_logs(*this, z).log;
   const Index rows = order.rows();
@@ -249,8 +281,8 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
   const ConstHeads all = store.vectors(c, rows, call.keys, columns, 1);
   const ConstHeads own = at_own(c, rows, all);
   for (std::size_t set = 0; set < terms.size(); ++set)
-    give(std::get<DecayTerm>(terms[set]), all, own, static_cast<Index>(set) * heads_n,
-         static_cast<Index>(set) * heads_n);
+    give(std::get<DecayTerm>(names.of(terms, kForgettingSets[set])), all, own,
+         static_cast<Index>(set) * heads_n, static_cast<Index>(set) * heads_n);
 }
 
 void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -261,35 +293,35 @@ void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
   check_call(s, call);
   detail::LearnedGradients to(value);
   to.check(dp);
-  std::vector<Parameter> in;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i)
-    in.push_back({inputs(s)[i].name, forgetting_shape(call.inputs[i]), {}, {}});
+  const detail::CallInputs given(*this, s, call);
+  detail::InputGradients to_call(given);
   if (form == ForgettingForm::per_row && gates != ForgettingGates::hidden) {
-    const TermGradient& t = gradient_of(kForgetting, g.terms, 0);
-    accumulate(
-        kForgetting, in, d_inputs,
-        std::vector<ForgettingValues>{detail::vectors_gradient(kForgetting, t.query, in[0].shape),
-                                      detail::vectors_gradient(kForgetting, t.key, in[1].shape)});
-    return;
+    const detail::TermNames names = forgetting_terms(*this);
+    const TermGradient& t = detail::TermGradients(names, g)["gates"];
+    to_call["gate_query"] =
+        detail::vectors_gradient(kForgetting, t.query, given.shape("gate_query"));
+    to_call["gate_key"] = detail::vectors_gradient(kForgetting, t.key, given.shape("gate_key"));
+    return to_call.accumulate(d_inputs);
   }
   ForgettingValues d = form == ForgettingForm::per_row
-                           ? forgetting_pair_gradient(*this, s, call, g)
-                           : forgetting_gate_gradient(*this, s, call, g);
+                           ? forgetting_pair_gradient(*this, s, call, given, g)
+                           : forgetting_gate_gradient(*this, s, call, given, g);
   if (form != ForgettingForm::per_row) {
     const ForgettingValues slope =
-        forgetting_logs(*this, forgetting_source(*this, s, p, call)).slope;
+        forgetting_logs(*this, forgetting_source(*this, s, p, given)).slope;
     for (std::size_t i = 0; i < d.size(); ++i) d[i] *= slope[i];
   }
   if (gates != ForgettingGates::hidden) {
-    accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{d});
-    return;
+    to_call[gates == ForgettingGates::logit ? "gate_logit" : "log_gate"] = std::move(d);
+    return to_call.accumulate(d_inputs);
   }
-  const ForgettingValues hidden = forgetting_values(call.inputs[0]);
+  const ForgettingValues hidden = forgetting_values(given["hidden"]);
   const ForgettingValues w = value["w_f"];
   detail::LinearGradient of = detail::linear_gradient(d, hidden, w, width);
   to["w_f"] = std::move(of.w);
   if (value.has("b_f")) to["b_f"] = std::move(of.b);
-  accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{std::move(of.x)});
+  to_call["hidden"] = std::move(of.x);
+  to_call.accumulate(d_inputs);
   to.accumulate(dp);
 }
 
@@ -308,11 +340,9 @@ void Forgetting::check_fields(const ScoreShape& s) const {
 
 void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
   const std::vector<Input> needed = inputs(s);
-  if (call.inputs.size() != needed.size())
-    refuse_field(kForgetting, "inputs", "must be as many as inputs() has",
-                 static_cast<Index>(call.inputs.size()));
+  const detail::CallInputs given(*this, s, call);
   for (std::size_t i = 0; i < needed.size(); ++i) {
-    const ConstTensorView& v = call.inputs[i];
+    const ConstTensorView& v = given[needed[i].name];
     if (v.rank != static_cast<std::int32_t>(needed[i].shape.size()))
       refuse_field(kForgetting, needed[i].name, "must have the rank of inputs()", Index{v.rank});
     for (std::size_t a = 1; a < needed[i].shape.size(); ++a) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0::detail {
@@ -39,10 +40,8 @@ std::vector<Input> class_inputs() {
 }
 
 void bind_classes(std::string_view who, const CallData& call, std::span<Term> terms) {
-  if (call.inputs.size() != 2)
-    refuse_field(who, "inputs", "must be query_class and key_class",
-                 static_cast<Index>(call.inputs.size()));
-  bind_pairs(terms, call.inputs[0], call.inputs[1]);
+  const CallInputs given(who, class_inputs(), call.inputs);
+  bind_pairs(terms, given["query_class"], given["key_class"]);
 }
 
 IndexPair patches_alone(TermStore& store) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 
@@ -78,17 +79,17 @@ void Indexed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 }
 
 // The classes of the pair are the numbers of the tokens.
-void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void Indexed::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                    std::span<Term> terms, TermStore& store) const {
-  if (call.inputs.size() != 1 || call.inputs[0].rank != 2)
-    refuse_field(kIndexed, "inputs", "must be the index matrix",
-                 static_cast<Index>(call.inputs.size()));
+  const ConstTensorView given = detail::CallInputs(*this, s, call)["index"];
+  if (given.rank != 2)
+    refuse_field(kIndexed, "index", "must be [queries, keys] or [keys, queries]",
+                 Index{given.rank});
   std::vector<std::int32_t> row, number;
   row.reserve(static_cast<std::size_t>(call.queries * call.keys));
   for (Index i = 0; i < call.queries; ++i)
     for (Index j = 0; j < call.keys; ++j) {
-      const Index r =
-          key_first ? indexed_at(call.inputs[0], j, i) : indexed_at(call.inputs[0], i, j);
+      const Index r = key_first ? indexed_at(given, j, i) : indexed_at(given, i, j);
       if (r >= rows) refuse_field(kIndexed, "index", "must be below rows", r);
       row.push_back(static_cast<std::int32_t>(std::max(r, Index{-1})));
     }

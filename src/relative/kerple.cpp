@@ -7,13 +7,17 @@
 #include "posenc/relative/alibi.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kKerple = Kerple::card.name;
 // The terms, in the order of lower.
-constexpr std::size_t kKernelTerm = 0, kWeightTerm = 1;
+
+detail::TermNames kerple_terms(const Kerple& k) {
+  return {kKerple, {{"kernel"}, {"weight", k.weighted}}};
+}
 
 // The numbers of one head, after clamps. nemo alone has b.
 struct KerpleNumbers {
@@ -127,12 +131,14 @@ void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
       });
     return out.table(std::move(v), s.heads, sizes.count(), 1);
   };
-  out.add(detail::number_term(table(false), line, 1));
+  const detail::TermNames names = kerple_terms(*this);
+  detail::NamedTerms terms(names, out);
+  terms.add("kernel", detail::number_term(table(false), line, 1));
   if (!weighted) return;
   // q.k (w - 1) besides q.k.
   ProductTerm t = detail::number_term(table(true), line, s.content_scale());
   t.query = t.key = kContent;
-  out.add(t);
+  terms.add("weight", t);
 }
 
 void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -141,12 +147,13 @@ void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
   const detail::LearnedValues value(*this, s, p);
   detail::LearnedGradients to(value);
   const detail::Distances sizes(kKerple, detail::magnitudes(s.range()), s.heads);
+  const detail::TermNames names = kerple_terms(*this);
+  const detail::TermGradients of(names, g);
   for (const bool weight : {false, true}) {
     if (weight && !weighted) continue;
     const KerpleKernels kernels(*this, s, weight, value);
-    const std::vector<double> up = gradient_values(
-        kKerple, gradient_of(kKerple, g.terms, weight ? kWeightTerm : kKernelTerm).table,
-        {1, s.heads, sizes.count(), 1});
+    const std::vector<double> up =
+        of.table(weight ? "weight" : "kernel", {1, s.heads, sizes.count(), 1});
     std::vector<double> d_p(static_cast<std::size_t>(s.heads)), d_a = d_p, d_b = d_p;
     std::size_t row = 0;
     for (Index h = 0; h < s.heads; ++h)
@@ -156,8 +163,8 @@ void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
         const double k = up[row++] * (weight ? std::exp(v.f) : 1);
         d_p[at] += k * v.p, d_a[at] += k * v.a, d_b[at] += k * v.b;
       });
-    const KerpleNames names = kerple_names(*this, weight);
-    for (const auto& [name, d] : {std::pair{names.p, &d_p}, {names.a, &d_a}, {names.b, &d_b}})
+    const KerpleNames learns = kerple_names(*this, weight);
+    for (const auto& [name, d] : {std::pair{learns.p, &d_p}, {learns.a, &d_a}, {learns.b, &d_b}})
       if (value.has(name)) to[name] = std::move(*d);
   }
   to.accumulate(dp);

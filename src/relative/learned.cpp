@@ -2,21 +2,10 @@
 #include "relative/learned.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
+
+#include "relative/find_name.h"
 
 namespace posenc::inline v0::detail {
-namespace {
-
-std::size_t index_of(std::string_view who, std::span<const Parameter> declared,
-                     std::string_view name) {
-  const auto at = std::ranges::find(declared, name, &Parameter::name);
-  if (at == declared.end())
-    throw std::logic_error("[" + std::string(who) + "] has no parameter " + std::string(name));
-  return static_cast<std::size_t>(at - declared.begin());
-}
-
-}  // namespace
 
 LearnedValues::LearnedValues(std::string_view who, std::vector<Parameter> declared,
                              std::span<const ConstTensorView> p)

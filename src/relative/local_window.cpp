@@ -8,8 +8,14 @@
 
 #include "posenc/core/error.h"
 #include "relative/learned.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
+namespace {
+
+constexpr detail::TermNames kWindowTerms{LocalWindow::card.name, {{"inside"}, {"outside"}}};
+
+}  // namespace
 
 std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
   check_score_shape(s, LocalWindow::card.name);
@@ -38,8 +44,9 @@ void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   inside.lines[0] = out.line(std::move(row), -window - 1, 0);
   inside.lines[1] = out.line({-1, 0, -1}, -1, 1);
   outside.lines[0] = out.line({far_row, -1, far_row}, -1, 1);
-  out.add(inside);
-  out.add(outside);
+  detail::NamedTerms terms(kWindowTerms, out);
+  terms.add("inside", inside);
+  terms.add("outside", outside);
 }
 
 void LocalWindow::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -48,10 +55,8 @@ void LocalWindow::pull_back(const ScoreShape& s, std::span<const ConstTensorView
   const detail::LearnedValues value(*this, s, p);
   const Index n = 2 * window + 1;
   std::vector<double> d;
-  for (const std::size_t term : {0u, 1u})
-    add_to(d, gradient_values(LocalWindow::card.name,
-                              gradient_of(LocalWindow::card.name, g.terms, term).table,
-                              {1, s.heads, n + 1, 1}));
+  const detail::TermGradients of(kWindowTerms, g);
+  for (const char* name : {"inside", "outside"}) add_to(d, of.table(name, {1, s.heads, n + 1, 1}));
   std::vector<double> near, far;
   for (Index h = 0; h < s.heads; ++h)
     for (Index r = 0; r <= n; ++r)

@@ -2,6 +2,7 @@
 #include "posenc/relative/longt5.h"
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 
@@ -49,12 +50,11 @@ void LongT5::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 }
 
 // All queries are of one kind.
-void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void LongT5::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                   std::span<Term> terms, TermStore& store) const {
-  if (call.inputs.size() != 1)
-    refuse_field(kLongT5, "inputs", "must be key_global", static_cast<Index>(call.inputs.size()));
+  const detail::CallInputs given(*this, s, call);
   const ConstTensorView queries = detail::one_class(store, call.queries, 0);
-  detail::bind_pairs(terms, queries, call.inputs[0]);
+  detail::bind_pairs(terms, queries, given["key_global"]);
 }
 
 void LongT5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 
@@ -59,12 +60,10 @@ void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> 
   }
 }
 
-void ModalityPairs::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
-                         std::span<Term> terms, TermStore&) const {
-  if (call.inputs.size() != 2)
-    refuse_field(kModalityPairs, "inputs", "must be query_modality and key_modality",
-                 static_cast<Index>(call.inputs.size()));
-  detail::bind_pairs(terms, call.inputs[0], call.inputs[1]);
+void ModalityPairs::bind(const ScoreShape& s, std::span<const ConstTensorView>,
+                         const CallData& call, std::span<Term> terms, TermStore&) const {
+  const detail::CallInputs given(*this, s, call);
+  detail::bind_pairs(terms, given["query_modality"], given["key_modality"]);
 }
 
 void ModalityPairs::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,

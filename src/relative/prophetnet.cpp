@@ -6,15 +6,16 @@
 
 #include "posenc/core/error.h"
 #include "posenc/relative/t5.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kProphetNet = ProphetNet::card.name;
-// The terms, in the order of lower.
-constexpr std::size_t kHiddenTerm = 0, kBiasTerm = 1;
+constexpr detail::TermNames kProphetNetTerms{kProphetNet, {{"weight"}, {"bias"}}};
 
 T5 prophetnet_buckets(const ProphetNet& x) {
   T5 rule;
@@ -50,14 +51,16 @@ void ProphetNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
     return out.table(detail::by_head(value[name], num_buckets, s.heads, width), s.heads,
                      num_buckets, width);
   };
-  out.add(detail::number_term(table("bias_weight", d_model), line, 1));  // x comes with a call
-  out.add(detail::number_term(table("bias_bias", 1), line, 1));
+  detail::NamedTerms terms(kProphetNetTerms, out);
+  terms.add("weight",
+            detail::number_term(table("bias_weight", d_model), line, 1));  // x comes with a call
+  terms.add("bias", detail::number_term(table("bias_bias", 1), line, 1));
 }
 
-void ProphetNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void ProphetNet::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                       std::span<Term> terms, TermStore&) const {
-  const ConstTensorView& x = call.inputs[0];
-  ConstHeads& to = std::get<ProductTerm>(terms[kHiddenTerm]).query.given;
+  const ConstTensorView x = detail::CallInputs(*this, s, call)["hidden"];
+  ConstHeads& to = std::get<ProductTerm>(kProphetNetTerms.of(terms, "weight")).query.given;
   to.data = x.data;
   to.dtype = x.dtype;
   to.batch = x.shape[0];
@@ -76,24 +79,22 @@ void ProphetNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
                            std::span<const TensorView> d_inputs) const {
   const detail::LearnedValues value(*this, s, p);
   detail::LearnedGradients to(value);
-  const auto take = [&](const char* name, std::size_t term, Index width) {
-    to[name] = detail::from_heads(
-        gradient_values(kProphetNet, gradient_of(kProphetNet, g.terms, term).table,
-                        {1, s.heads, num_buckets, width}),
-        num_buckets, s.heads, width);
+  const detail::TermGradients of(kProphetNetTerms, g);
+  const auto take = [&](const char* name, const char* term, Index width) {
+    to[name] = detail::from_heads(of.table(term, {1, s.heads, num_buckets, width}), num_buckets,
+                                  s.heads, width);
   };
-  take("bias_weight", kHiddenTerm, d_model);
-  take("bias_bias", kBiasTerm, 1);
+  take("bias_weight", "weight", d_model);
+  take("bias_bias", "bias", 1);
   if (d_inputs.empty() || d_inputs[0].empty()) return to.accumulate(dp);
-  const ConstTensorView& x = call.inputs[0];
-  const std::vector<Index> shape{x.shape[0], x.shape[1], d_model};
-  const Parameter hidden{"hidden", shape, {}, {}};
-  const std::vector<double> dx =
-      detail::vectors_gradient(kProphetNet, gradient_of(kProphetNet, g.terms, kHiddenTerm).query,
-                               {shape[0], shape[1], 1, d_model});
-  check_gradients(kProphetNet, std::span(&hidden, 1), d_inputs.first(1));
+  const detail::CallInputs given(*this, s, call);
+  const std::vector<Index> shape = given.shape("hidden");
+  detail::InputGradients to_call(given);
+  to_call["hidden"] =
+      detail::vectors_gradient(kProphetNet, of["weight"].query, {shape[0], shape[1], 1, d_model});
+  to_call.check(d_inputs);
   to.accumulate(dp);
-  accumulate(kProphetNet, hidden, d_inputs[0], dx);
+  to_call.accumulate(d_inputs);
 }
 
 void ProphetNet::check_fields(const ScoreShape& s) const {

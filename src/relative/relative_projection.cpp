@@ -7,6 +7,7 @@
 
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
+#include "relative/call_inputs.h"
 #include "relative/layers/linear.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
@@ -16,12 +17,23 @@ namespace {
 
 constexpr std::string_view kRelativeProjection = RelativeProjection::card.name;
 
-std::vector<Index> relative_projection_shape(const ConstTensorView& v) {
-  return {v.shape.begin(), v.shape.begin() + v.rank};
+// The hidden states of the call, checked.
+detail::CallInputs relative_projection_inputs(const RelativeProjection& x, const ScoreShape& s,
+                                              const CallData& call) {
+  detail::CallInputs given(x, s, call);
+  const ConstTensorView& v = given["hidden"];
+  if (v.rank != 3 || v.shape[1] != call.queries || v.shape[2] != x.width)
+    refuse_field(kRelativeProjection, "hidden", "must be [batch, queries, width], width", x.width);
+  return given;
 }
-std::vector<double> relative_projection_hidden(const CallData& call) {
-  return gradient_values(kRelativeProjection, call.inputs[0],
-                         relative_projection_shape(call.inputs[0]));
+std::vector<double> relative_projection_hidden(const detail::CallInputs& given) {
+  return gradient_values(kRelativeProjection, given["hidden"], given.shape("hidden"));
+}
+// Of every query and head the projected vector.
+std::vector<double> relative_projection_vectors(const RelativeProjection& x,
+                                                const detail::LearnedValues& value,
+                                                const std::vector<double>& hidden) {
+  return detail::linear(hidden, value["w_r"], value.if_any("b_r"), x.width);
 }
 
 Index order_of_query(const CallData& call, Index row, Index query) {
@@ -123,12 +135,6 @@ std::vector<Input> RelativeProjection::inputs(const ScoreShape&) const {
   return {{.name = "hidden", .shape = {kBatch, kQueries, width}}};
 }
 
-void RelativeProjection::check_call(const CallData& call) const {
-  if (call.inputs.size() != 1 || call.inputs[0].rank != 3 ||
-      call.inputs[0].shape[1] != call.queries || call.inputs[0].shape[2] != width)
-    refuse_field(kRelativeProjection, "hidden", "must be [batch, queries, width], width", width);
-}
-
 void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                                LoweredTerms& out) const {
   const detail::LearnedValues value(*this, s, p);
@@ -141,28 +147,16 @@ void RelativeProjection::lower(const ScoreShape& s, std::span<const ConstTensorV
   out.add(t);
 }
 
-std::vector<double> RelativeProjection::projected(const ScoreShape& s,
-                                                  std::span<const ConstTensorView> p,
-                                                  const CallData& call) const {
-  const detail::LearnedValues value(*this, s, p);
-  check_call(call);
-  const std::vector<double> w = value["w_r"];
-  return detail::linear(relative_projection_hidden(call), w, value.if_any("b_r"), width);
-}
-
-std::vector<double> RelativeProjection::clip_scale(const ScoreShape& s,
-                                                   std::span<const ConstTensorView> p) const {
-  if (l2_clip == 0) return {};
-  return detail::LearnedValues(*this, s, p)["clip_scale"];
-}
-
 void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorView> p,
                               const CallData& call, std::span<Term> terms, TermStore& store) const {
-  std::vector<double> x = projected(s, p, call);
-  if (l2_clip > 0) clip_scaled(l2_clip, clip_scale(s, p), static_cast<std::size_t>(basis), x);
+  const detail::LearnedValues value(*this, s, p);
+  const detail::CallInputs given = relative_projection_inputs(*this, s, call);
+  std::vector<double> x =
+      relative_projection_vectors(*this, value, relative_projection_hidden(given));
+  if (l2_clip > 0) clip_scaled(l2_clip, value["clip_scale"], static_cast<std::size_t>(basis), x);
   relative_projection_scale(*this, call, s.heads * basis, x);
   std::get<ProductTerm>(terms[0]).query.given =
-      store.vectors(std::move(x), call.inputs[0].shape[0], call.queries, s.heads, basis);
+      store.vectors(std::move(x), given["hidden"].shape[0], call.queries, s.heads, basis);
 }
 
 void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -170,9 +164,11 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
                                    std::span<const TensorView> dp,
                                    std::span<const TensorView> d_inputs) const {
   const detail::LearnedValues value(*this, s, p);
-  const std::vector<double> x = projected(s, p, call), scale = clip_scale(s, p);
-  const std::vector<double> w = value["w_r"];
-  const Index batch = call.inputs[0].shape[0];
+  const detail::CallInputs given = relative_projection_inputs(*this, s, call);
+  const std::vector<double> hidden = relative_projection_hidden(given);
+  const std::vector<double> x = relative_projection_vectors(*this, value, hidden);
+  const std::vector<double> w = value["w_r"], scale = value.if_any("clip_scale");
+  const Index batch = given["hidden"].shape[0];
   const TermGradient& t = gradient_of(kRelativeProjection, g.terms, 0);
   const std::vector<double> curves =
       gradient_values(kRelativeProjection, t.table, {1, 1, max_distance, basis});
@@ -182,13 +178,12 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
   std::vector<double> d_scale(scale.size());
   if (l2_clip > 0)
     clip_scaled_gradient(l2_clip, x, scale, static_cast<std::size_t>(basis), dx, d_scale);
-  const detail::LinearGradient of =
-      detail::linear_gradient(dx, relative_projection_hidden(call), w, width);
-  const Parameter input{"hidden", relative_projection_shape(call.inputs[0]), {}, {}};
+  const detail::LinearGradient of = detail::linear_gradient(dx, hidden, w, width);
+  detail::InputGradients to_call(given);
+  to_call["hidden"] = of.x;
   detail::LearnedGradients to(value);
   to.check(dp);
-  accumulate(kRelativeProjection, std::span(&input, 1), d_inputs,
-             std::vector<std::vector<double>>{of.x});
+  to_call.accumulate(d_inputs);
   to["distance_bank"] = detail::transposed_list(curves, max_distance, basis);
   to["w_r"] = of.w;
   if (projection_bias) to["b_r"] = of.b;

@@ -9,12 +9,28 @@
 #include "posenc/core/error.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kSegatron = SegatronXl::card.name;
+// The terms of an axis: token, sentence, paragraph.
+struct SegatronNames {
+  std::string_view rows, numbers;
+};
+constexpr std::array<SegatronNames, 3> kSegatronNames{{{"token rows", "token numbers"},
+                                                       {"sentence rows", "sentence numbers"},
+                                                       {"paragraph rows", "paragraph numbers"}}};
+constexpr detail::TermNames kSegatronTerms{kSegatron,
+                                           {{"keys"},
+                                            {kSegatronNames[0].rows},
+                                            {kSegatronNames[0].numbers},
+                                            {kSegatronNames[1].rows},
+                                            {kSegatronNames[1].numbers},
+                                            {kSegatronNames[2].rows},
+                                            {kSegatronNames[2].numbers}}};
 
 // One axis: its channels of R and W, its rows by distance.
 struct SegatronAxis {
@@ -81,18 +97,20 @@ void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   keys.scale = s.content_scale();
   keys.query.given = out.vectors(value["u"], 1, 1, s.heads, s.head_dim);
   keys.key = kContent;
-  out.add(keys);
+  detail::NamedTerms terms(kSegatronTerms, out);
+  terms.add("keys", keys);
   std::int32_t axis = 0;
   for (const SegatronAxis& a : segatron_axes(*this, s)) {
+    const SegatronNames& names = kSegatronNames[static_cast<std::size_t>(axis)];
     const detail::Distances all(kSegatron, a.range, 1);
     const IndexLine line = detail::line_over(
         kSegatron, out, a.range, [&](Index delta) { return all.row(delta); }, axis++);
     std::vector<double> table = segatron_table(*this, a, s, w);
     std::vector<double> numbers = detail::table_dots(table, s.heads, v, s.heads, a.n, s.head_dim);
-    out.add(detail::query_term(out.table(std::move(table), s.heads, a.n, s.head_dim), line,
-                               s.content_scale()));
-    out.add(detail::number_term(out.table(std::move(numbers), s.heads, a.n, 1), line,
-                                s.content_scale()));
+    terms.add(names.rows, detail::query_term(out.table(std::move(table), s.heads, a.n, s.head_dim),
+                                             line, s.content_scale()));
+    terms.add(names.numbers, detail::number_term(out.table(std::move(numbers), s.heads, a.n, 1),
+                                                 line, s.content_scale()));
   }
 }
 
@@ -103,12 +121,12 @@ void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
   const std::vector<double> w = value["w_kr"];
   const std::vector<double> v = value["v_bias"];
   std::vector<double> dw(w.size(), 0.0), dv(v.size(), 0.0);
-  std::size_t term = 1;
+  const detail::TermGradients of(kSegatronTerms, g);
+  std::size_t axis = 0;
   for (const SegatronAxis& a : segatron_axes(*this, s)) {
-    const detail::GradientNumbers d(kSegatron, gradient_of(kSegatron, g.terms, term).table,
-                                    {1, s.heads, a.n, s.head_dim});
-    const detail::GradientNumbers e(kSegatron, gradient_of(kSegatron, g.terms, term + 1).table,
-                                    {1, s.heads, a.n, 1});
+    const SegatronNames& names = kSegatronNames[axis++];
+    const detail::GradientNumbers d(kSegatron, of[names.rows].table, {1, s.heads, a.n, s.head_dim});
+    const detail::GradientNumbers e(kSegatron, of[names.numbers].table, {1, s.heads, a.n, 1});
     const detail::HeadProjection to_heads = segatron_projection(a, s);
     const detail::RowBlock rows = segatron_rows(*this, a);
     std::vector<double> columns = to_heads.weight_gradient(rows, a.n, d.data());
@@ -118,11 +136,9 @@ void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
       for (Index c = 0; c < a.width; ++c)
         dw[static_cast<std::size_t>(r * d_model + a.first + c)] +=
             columns[static_cast<std::size_t>(r * a.width + c)];
-    term += 2;
   }
   std::vector<double> du =
-      detail::vectors_gradient(kSegatron, gradient_of(kSegatron, g.terms, detail::kXlKeys).query,
-                               {1, 1, s.heads, s.head_dim});
+      detail::vectors_gradient(kSegatron, of["keys"].query, {1, 1, s.heads, s.head_dim});
   detail::LearnedGradients to(value);
   to["w_kr"] = std::move(dw);
   to["u"] = std::move(du);

@@ -8,6 +8,7 @@
 #include "posenc/core/error.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -69,6 +70,11 @@ Shaw shaw_vits(std::span<const Index> n) {
   return s;
 }
 
+detail::TermNames shaw_terms(const Shaw& s) {
+  return {kShaw,
+          {{"query", s.query_term}, {"key", s.key_term}, {"value", s.values != ShawValues::none}}};
+}
+
 }  // namespace
 
 std::int32_t Shaw::row(Index delta) const noexcept {
@@ -107,11 +113,14 @@ void Shaw::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   const IndexLine line = detail::line_over(kShaw, out, {-right - 1, left + 1},
                                            [this](Index delta) { return row(delta); });
   const ConstTensorView first = given(first_name, s.head_dim);
-  if (query_term) out.add(detail::query_term(first, line, s.content_scale()));
-  if (key_term) out.add(detail::key_term(first, line, key_scale.value_or(s.content_scale())));
-  if (values == ShawValues::shared) out.add(detail::value_term(first, line));
+  const detail::TermNames names = shaw_terms(*this);
+  detail::NamedTerms terms(names, out);
+  if (query_term) terms.add("query", detail::query_term(first, line, s.content_scale()));
+  if (key_term)
+    terms.add("key", detail::key_term(first, line, key_scale.value_or(s.content_scale())));
+  if (values == ShawValues::shared) terms.add("value", detail::value_term(first, line));
   if (values == ShawValues::separate)
-    out.add(detail::value_term(given("table_v", shaw_value_dim(s)), line));
+    terms.add("value", detail::value_term(given("table_v", shaw_value_dim(s)), line));
 }
 
 // The gradient of a table is the sum over the terms that read it.
@@ -122,16 +131,15 @@ void Shaw::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   detail::LearnedGradients to(value);
   if (table == ShawTable::sinusoid) return to.check(dp);
   const char* first_name = values == ShawValues::separate ? "table_k" : "table";
-  std::size_t term = 0;  // terms are appended in this order, where they are wanted
-  const auto take = [&](const char* name, Index width) {
-    add_to(to[name], gradient_values(kShaw, gradient_of(kShaw, g.terms, term).table,
-                                     {1, std::max<Index>(groups, 1), rows(), width}));
-    ++term;
+  const detail::TermNames names = shaw_terms(*this);
+  const detail::TermGradients of(names, g);
+  const auto take = [&](const char* term, const char* name, Index width) {
+    add_to(to[name], of.table(term, {1, std::max<Index>(groups, 1), rows(), width}));
   };
-  if (query_term) take(first_name, s.head_dim);
-  if (key_term) take(first_name, s.head_dim);
-  if (values == ShawValues::shared) take(first_name, s.head_dim);
-  if (values == ShawValues::separate) take("table_v", shaw_value_dim(s));
+  if (query_term) take("query", first_name, s.head_dim);
+  if (key_term) take("key", first_name, s.head_dim);
+  if (values == ShawValues::shared) take("value", first_name, s.head_dim);
+  if (values == ShawValues::separate) take("value", "table_v", shaw_value_dim(s));
   to.accumulate(dp);
 }
 

@@ -10,12 +10,16 @@
 #include "posenc/core/error.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kTener = Tener::card.name;
+// Behind them is the term of k with the fixed table, which has nothing to learn.
+constexpr detail::TermNames kTenerTerms{kTener,
+                                        {detail::kXlKeys, detail::kXlRows, detail::kXlNumbers}};
 
 }  // namespace
 
@@ -59,10 +63,10 @@ void Tener::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   // The table is fixed: numbers v.t alone reach v.
   const Index n = detail::Distances(kTener, detail::mirrored(s.range()), s.head_dim).count();
   const std::vector<double> rows = table(s);
-  const std::vector<double> e = gradient_values(
-      kTener, gradient_of(kTener, g.terms, detail::kXlNumbers).table, {1, s.heads, n, 1});
-  std::vector<double> du = detail::vectors_gradient(
-      kTener, gradient_of(kTener, g.terms, detail::kXlKeys).query, {1, 1, s.heads, s.head_dim});
+  const detail::TermGradients of(kTenerTerms, g);
+  const std::vector<double> e = of.table("numbers", {1, s.heads, n, 1});
+  std::vector<double> du =
+      detail::vectors_gradient(kTener, of["keys"].query, {1, 1, s.heads, s.head_dim});
   std::vector<double> dv(du.size());
   detail::add_product({e.data(), s.heads, n, n, 1}, {rows.data(), n, s.head_dim, s.head_dim, 1},
                       {dv.data(), s.head_dim, 1});

@@ -9,11 +9,13 @@
 #include "posenc/core/error.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kXlLearned = TransformerXlLearned::card.name;
+constexpr detail::TermNames kXlLearnedTerms{kXlLearned, {{"keys"}, {"rows"}, {"numbers"}}};
 
 }  // namespace
 
@@ -42,13 +44,16 @@ void TransformerXlLearned::lower(const ScoreShape& s, std::span<const ConstTenso
   keys.scale = scale;
   keys.query.given = out.vectors(value["u"], 1, 1, s.heads, s.head_dim);
   keys.key = kContent;
-  out.add(keys);
-  out.add(detail::query_term(out.table(detail::by_head(value["r_emb"], rows, s.heads, s.head_dim),
-                                       s.heads, rows, s.head_dim),
-                             line, scale));
-  out.add(detail::number_term(
-      out.table(detail::by_head(value["r_bias"], rows, s.heads, 1), s.heads, rows, 1), line,
-      scale));
+  detail::NamedTerms terms(kXlLearnedTerms, out);
+  terms.add("keys", keys);
+  terms.add("rows",
+            detail::query_term(out.table(detail::by_head(value["r_emb"], rows, s.heads, s.head_dim),
+                                         s.heads, rows, s.head_dim),
+                               line, scale));
+  terms.add("numbers",
+            detail::number_term(
+                out.table(detail::by_head(value["r_bias"], rows, s.heads, 1), s.heads, rows, 1),
+                line, scale));
 }
 
 void TransformerXlLearned::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -56,18 +61,15 @@ void TransformerXlLearned::pull_back(const ScoreShape& s, std::span<const ConstT
                                      std::span<const TensorView> dp,
                                      std::span<const TensorView>) const {
   const detail::LearnedValues value(*this, s, p);
-  const auto of_rows = [&](std::size_t term, Index dim) {
-    return detail::from_heads(
-        gradient_values(kXlLearned, gradient_of(kXlLearned, g.terms, term).table,
-                        {1, s.heads, rows, dim}),
-        rows, s.heads, dim);
+  const detail::TermGradients of(kXlLearnedTerms, g);
+  const auto of_rows = [&](const char* term, Index dim) {
+    return detail::from_heads(of.table(term, {1, s.heads, rows, dim}), rows, s.heads, dim);
   };
   std::vector<double> du =
-      detail::vectors_gradient(kXlLearned, gradient_of(kXlLearned, g.terms, detail::kXlKeys).query,
-                               {1, 1, s.heads, s.head_dim});
+      detail::vectors_gradient(kXlLearned, of["keys"].query, {1, 1, s.heads, s.head_dim});
   detail::LearnedGradients to(value);
-  to["r_emb"] = of_rows(detail::kXlRows, s.head_dim);
-  to["r_bias"] = of_rows(detail::kXlNumbers, 1);
+  to["r_emb"] = of_rows("rows", s.head_dim);
+  to["r_bias"] = of_rows("numbers", 1);
   to["u"] = std::move(du);
   to.accumulate(dp);
 }

@@ -12,12 +12,21 @@
 #include "relative/layers/row_norm.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kTupe = Tupe::card.name;
-constexpr std::size_t kPositionTerm = 0;  // always the first
+
+detail::TermNames tupe_terms(const Tupe& t) {
+  const bool buckets = t.num_buckets > 0;
+  return {kTupe,
+          {{"positions"},
+           {"class", t.reset},
+           {"buckets", buckets},
+           {"class_bucket", buckets && t.reset}}};
+}
 using TupeList = std::vector<double>;
 
 std::size_t tupe_at(Index i) {
@@ -134,18 +143,20 @@ std::vector<Input> Tupe::inputs(const ScoreShape&) const {
 void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   const detail::LearnedValues value(*this, s, p);
   const Layers layers(*this, s, value);
+  const detail::TermNames names = tupe_terms(*this);
+  detail::NamedTerms terms(names, out);
   ProductTerm t;
   t.scale = scale(s);
   // Of all rows; bind takes those of the positions.
   t.query.given = out.vectors(layers.x(layers.rows), 1, layers.rows, s.heads, s.head_dim);
   t.key.given = out.vectors(layers.y(layers.rows), 1, layers.rows, s.heads, s.head_dim);
   if (reset) t.pair = detail::patches_alone(out);
-  out.add(t);
+  terms.add("positions", t);
   out.requests.scale = scale(s);
   if (reset) {
     ProductTerm edge = detail::number_term(out.table(layers.own(s), s.heads, 2, 1), {}, scale(s));
     edge.pair = out.pair({-1, 1, 0, 0}, 2, 2);
-    out.add(edge);
+    terms.add("class", edge);
   }
   if (num_buckets == 0) return;
   const T5 buckets{.num_buckets = num_buckets, .max_distance = max_distance};
@@ -159,12 +170,12 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
                         [&](Index d) { return buckets.bucket(d, thresholds); }),
       1);
   if (reset) inner.pair = detail::patches_alone(out);
-  out.add(inner);
+  terms.add("buckets", inner);
   if (!reset) return;
   ProductTerm edge = detail::number_term(table, {}, 1);
   const auto half = static_cast<std::int32_t>(num_buckets / 2);
   edge.pair = out.pair({-1, static_cast<std::int32_t>(num_buckets), half, half}, 2, 2);
-  out.add(edge);
+  terms.add("class_bucket", edge);
 }
 
 void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
@@ -175,7 +186,7 @@ void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const Cal
     given = store.vectors(r.gathered(static_cast<const double*>(given.data), width), r.batch,
                           r.tokens, s.heads, s.head_dim);
   };
-  auto& t = std::get<ProductTerm>(terms[kPositionTerm]);
+  auto& t = std::get<ProductTerm>(tupe_terms(*this).of(terms, "positions"));
   take({call.query_positions, call.queries, call.query_offset, rows}, t.query.given);
   take({call.key_positions, call.keys, 0, rows}, t.key.given);
   if (reset) detail::bind_classes(kTupe, call, terms);
@@ -187,25 +198,24 @@ void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   const detail::LearnedValues value(*this, s, p);
   const Layers layers(*this, s, value);
   TupeList dx(layers.pos.size()), dy(layers.pos.size());
-  const TermGradient& first = gradient_of(kTupe, g.terms, kPositionTerm);
+  const detail::TermNames names = tupe_terms(*this);
+  const detail::TermGradients of(names, g);
   const auto take = [&](const TupeRows& r, const Heads& from, TupeList& to) {
     r.scatter(detail::vectors_gradient(kTupe, from, {r.batch, r.tokens, s.heads, s.head_dim}),
               layers.width, to);
   };
-  take({call.query_positions, call.queries, call.query_offset, layers.rows}, first.query, dx);
-  take({call.key_positions, call.keys, 0, layers.rows}, first.key, dy);
-  std::size_t term = kPositionTerm + 1;  // the others, where they are, in the order of lower
-  if (reset)
-    layers.pull_own(
-        s, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table, {1, s.heads, 2, 1}),
-        dx, dy);
-  TupeList table;
-  for (int n = 0; num_buckets > 0 && n < (reset ? 2 : 1); ++n)
-    add_to(table, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table,
-                                  {1, s.heads, num_buckets + 1, 1}));
+  take({call.query_positions, call.queries, call.query_offset, layers.rows}, of["positions"].query,
+       dx);
+  take({call.key_positions, call.keys, 0, layers.rows}, of["positions"].key, dy);
+  if (reset) layers.pull_own(s, of.table("class", {1, s.heads, 2, 1}), dx, dy);
   detail::LearnedGradients to(value);
   layers.pull_back(dx, dy, to);
-  if (num_buckets > 0) to["table"] = detail::transposed_list(table, s.heads, num_buckets + 1);
+  if (num_buckets > 0) {
+    const std::vector<Index> shape{1, s.heads, num_buckets + 1, 1};
+    TupeList table = of.table("buckets", shape);
+    if (reset) add_to(table, of.table("class_bucket", shape));
+    to["table"] = detail::transposed_list(table, s.heads, num_buckets + 1);
+  }
   to.accumulate(dp);
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
 #include "relative/t5_tables.h"
@@ -74,7 +75,7 @@ void WavLm::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 
 void WavLm::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                  std::span<Term> terms, TermStore& store) const {
-  const WavLmCall c(s, {*this, s, p}, call.inputs[0]);
+  const WavLmCall c(s, {*this, s, p}, detail::CallInputs(*this, s, call)["hidden"]);
   const auto dim = static_cast<std::size_t>(s.head_dim), heads = static_cast<std::size_t>(s.heads);
   std::vector<double> x(c.x.size() / dim);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -100,9 +101,11 @@ void WavLm::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   d_weight.resize(kWavLmGates * dim);
   d_bias.resize(kWavLmGates);
   if (call.inputs.empty()) return to.accumulate(dp);
-  const WavLmCall c(s, value, call.inputs[0]);
-  const std::vector<double> dg = detail::vectors_gradient(
-      kWavLm, g.terms[0].query, {c.hidden.shape[0], c.hidden.shape[1], s.heads, 1});
+  const detail::CallInputs given(*this, s, call);
+  const WavLmCall c(s, value, given["hidden"]);
+  const std::vector<double> dg =
+      detail::vectors_gradient(kWavLm, gradient_of(kWavLm, g.terms, 0).query,
+                               {c.hidden.shape[0], c.hidden.shape[1], s.heads, 1});
   std::vector<double> dx(c.x.size());
   for (std::size_t i = 0; i < dg.size(); ++i) {
     const auto [a, b] = wavlm_gates(&c.x[i * dim], dim, c.weight, c.bias);
@@ -118,9 +121,11 @@ void WavLm::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
     }
   }
   if (d_inputs.empty() || d_inputs[0].empty()) return to.accumulate(dp);
-  check_gradients(kWavLm, std::span(&c.hidden, 1), d_inputs.first(1));
+  detail::InputGradients to_call(given);
+  to_call["hidden"] = std::move(dx);
+  to_call.check(d_inputs);
   to.accumulate(dp);
-  accumulate(kWavLm, c.hidden, d_inputs[0], dx);
+  to_call.accumulate(d_inputs);
 }
 
 }  // namespace posenc::v0

@@ -104,9 +104,11 @@ ConstTensorView XlScore::add(std::vector<double> table, std::vector<double> u,
   ProductTerm queries = query_term(rows, line, scale);
   ProductTerm biases = number_term(out.table(std::move(numbers), shape.heads, n, 1), line, scale);
   queries.pair = biases.pair = pair;
-  out.add(keys);
-  out.add(queries);
-  out.add(biases);
+  const TermNames names = terms();
+  NamedTerms to(names, out);
+  to.add(kXlKeys.name, keys);
+  to.add(kXlRows.name, queries);
+  to.add(kXlNumbers.name, biases);
   return rows;
 }
 
@@ -114,12 +116,12 @@ XlScore::Gradient XlScore::pull_back(const LoweredGradient& g, const HeadProject
                                      const RowBlock& r, const std::vector<double>& w,
                                      const std::vector<double>& v, bool wants_rows) const {
   const Index dim = shape.head_dim;
-  const GradientNumbers table(who, gradient_of(who, g.terms, kXlRows).table,
-                              {1, shape.heads, n, dim});
-  const GradientNumbers numbers(who, gradient_of(who, g.terms, kXlNumbers).table,
-                                {1, shape.heads, n, 1});
+  const TermNames names = terms();
+  const TermGradients of(names, g);
+  const GradientNumbers table(who, of[kXlRows.name].table, {1, shape.heads, n, dim});
+  const GradientNumbers numbers(who, of[kXlNumbers.name].table, {1, shape.heads, n, 1});
   Gradient d;
-  d.u = vectors_gradient(who, gradient_of(who, g.terms, kXlKeys).query, {1, 1, shape.heads, dim});
+  d.u = vectors_gradient(who, of[kXlKeys.name].query, {1, 1, shape.heads, dim});
   d.w = to_heads.weight_gradient(r, n, table.data());
   if (wants_rows) {
     d.rows.assign(static_cast<std::size_t>(n * to_heads.width), 0.0);

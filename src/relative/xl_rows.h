@@ -5,6 +5,7 @@
 
 #include "posenc/relative/scheme.h"
 #include "relative/layers/linear.h"
+#include "relative/term_names.h"
 
 namespace posenc::inline v0::detail {
 
@@ -31,8 +32,8 @@ Initial xl_glorot(Index rows, Index columns);
 // Throws [who]: a width that is not positive and even, a base that is not finite and positive.
 void xl_check_sinusoid(std::string_view who, const char* field, Index width, double base);
 
-// The terms that XlScore adds, in this order: u.k, q.t and v.t.
-enum XlTerm : std::size_t { kXlKeys, kXlRows, kXlNumbers, kXlTerms };
+// The names of the terms that XlScore adds, u.k, q.t and v.t, at the front of a scheme's list.
+inline constexpr TermName kXlKeys{"keys"}, kXlRows{"rows"}, kXlNumbers{"numbers"};
 
 // The score of Transformer-XL beside q.k: scale (u.k_j + q_i.t_r + v.t_r), r the row of the
 // distance, t [groups, n, head_dim] of 1 or `heads` groups; u and v [heads, head_dim].
@@ -46,6 +47,7 @@ struct XlScore {
   ConstTensorView add(std::vector<double> table, std::vector<double> u,
                       const std::vector<double>& v, const IndexLine& line, LoweredTerms& out,
                       const IndexPair& pair = {}) const;
+  TermNames terms() const { return {who, {kXlKeys, kXlRows, kXlNumbers}}; }
   // From the gradients of the three terms, which are the first ones of g; the table is R W.
   struct Gradient {
     std::vector<double> w, u, v, rows;  // rows: of R, where they are wanted

@@ -8,17 +8,26 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/call_inputs.h"
 #include "relative/image_terms.h"
 #include "relative/learned.h"
 #include "relative/lowering.h"
+#include "relative/term_names.h"
 #include "relative/xl_rows.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kXlNet = XlNet::card.name;
-// The terms behind those of XlScore, in the order of lower.
-constexpr std::size_t kSegmentQueries = detail::kXlTerms, kSegmentBiases = kSegmentQueries + 1;
+
+detail::TermNames xlnet_terms(const XlNet& x) {
+  return {kXlNet,
+          {detail::kXlKeys,
+           detail::kXlRows,
+           detail::kXlNumbers,
+           {"segment rows", x.segments > 0},
+           {"segment numbers", x.segments > 0}}};
+}
 
 detail::RowBlock xlnet_rows(const XlNet& x, const DistanceRange& r) {
   return detail::xl_row_blocks(r, x.d_model, x.base, detail::XlLayout::halves);
@@ -62,6 +71,13 @@ std::vector<std::int32_t> xlnet_segments(const ConstTensorView& given, Index seg
     all.push_back(static_cast<std::int32_t>(classes[i % classes.size()] != 0 ? segments : own));
   }
   return all;
+}
+
+void xlnet_check(const XlNet& x, const detail::CallInputs& given) {
+  if (x.segments > 0 && given["query_segment"].empty() != given["key_segment"].empty())
+    refuse_field(kXlNet, "segments", "must be given for queries and keys, or for neither");
+  if (x.class_token && given["query_class"].empty() != given["key_class"].empty())
+    refuse_field(kXlNet, "query_class", "and key_class must be given both, or neither");
 }
 
 }  // namespace
@@ -116,6 +132,8 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const double scale = s.content_scale();
   const IndexLine line =
       detail::line_over(kXlNet, out, r, [&](Index delta) { return all.row(delta); });
+  const detail::TermNames names = xlnet_terms(*this);
+  detail::NamedTerms terms(names, out);
   detail::XlScore{kXlNet, s, scale, s.heads, n}.add(
       xlnet_projection(*this, s).table(xlnet_rows(*this, r), n, value["w_kr"]), value["u"],
       value["v_bias"], line, out, class_token ? detail::patches_alone(out) : IndexPair{});
@@ -127,44 +145,40 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
       detail::query_term(out.table(std::move(e), s.heads, 2, s.head_dim), {}, scale);
   ProductTerm biases = detail::number_term(out.table(std::move(numbers), s.heads, 2, 1), {}, scale);
   queries.pair = biases.pair = segment_pair(out);
-  out.add(queries);
-  out.add(biases);
+  terms.add("segment rows", queries);
+  terms.add("segment numbers", biases);
 }
 
-void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+void XlNet::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                  std::span<Term> terms, TermStore& store) const {
-  check_inputs(call);
+  const detail::CallInputs given(*this, s, call);
+  xlnet_check(*this, given);
+  const detail::TermNames names = xlnet_terms(*this);
+  const auto bind = [&](const char* one, const char* other, const ConstTensorView& of_queries,
+                        const ConstTensorView& of_keys) {
+    for (const char* name : {one, other})
+      detail::bind_pairs(std::span(&names.of(terms, name), 1), of_queries, of_keys);
+  };
   std::vector<std::int32_t> query, key;
   if (class_token) {
-    query = xlnet_classes(call.inputs[class_input()], call.queries);
-    key = xlnet_classes(call.inputs[class_input() + 1], call.keys);
-    detail::bind_pairs(terms.subspan(detail::kXlRows, 2), xlnet_numbers(store, query, call.queries),
-                       xlnet_numbers(store, key, call.keys));
+    query = xlnet_classes(given["query_class"], call.queries);
+    key = xlnet_classes(given["key_class"], call.keys);
+    const ConstTensorView of_queries = xlnet_numbers(store, query, call.queries);
+    bind("rows", "numbers", of_queries, xlnet_numbers(store, key, call.keys));
   }
   if (segments == 0) return;
-  const std::span<Term> of_segments = terms.subspan(kSegmentQueries, 2);
-  if (call.inputs[0].empty()) {  // a call without segments: a pair without a row disables the term
-    for (Term& t : of_segments) picked_rows(t)->pair = store.pair({-1}, 1, 1);
-    return detail::bind_pairs(of_segments, detail::one_class(store, call.queries, 0),
-                              detail::one_class(store, call.keys, 0));
+  ConstTensorView of_queries = given["query_segment"], of_keys = given["key_segment"];
+  if (of_queries.empty()) {  // a call without segments: a pair without a row disables the term
+    for (const char* name : {"segment rows", "segment numbers"})
+      picked_rows(names.of(terms, name))->pair = store.pair({-1}, 1, 1);
+    of_queries = detail::one_class(store, call.queries, 0);
+    of_keys = detail::one_class(store, call.keys, 0);
+  } else if (class_token) {
+    of_queries = xlnet_numbers(store, xlnet_segments(of_queries, segments, query, call.queries),
+                               call.queries);
+    of_keys = xlnet_numbers(store, xlnet_segments(of_keys, segments, key, call.keys), call.keys);
   }
-  if (!class_token) return detail::bind_pairs(of_segments, call.inputs[0], call.inputs[1]);
-  detail::bind_pairs(
-      of_segments,
-      xlnet_numbers(store, xlnet_segments(call.inputs[0], segments, query, call.queries),
-                    call.queries),
-      xlnet_numbers(store, xlnet_segments(call.inputs[1], segments, key, call.keys), call.keys));
-}
-
-void XlNet::check_inputs(const CallData& call) const {
-  const std::size_t count = class_input() + (class_token ? 2u : 0u);
-  if (call.inputs.size() != count)
-    refuse(kXlNet, "the number of inputs must be " + std::to_string(count),
-           static_cast<Index>(call.inputs.size()));
-  if (segments > 0 && call.inputs[0].empty() != call.inputs[1].empty())
-    refuse_field(kXlNet, "segments", "must be given for queries and keys, or for neither");
-  if (class_token && call.inputs[count - 2].empty() != call.inputs[count - 1].empty())
-    refuse(kXlNet, "query_class and key_class must be given both, or neither");
+  bind("segment rows", "segment numbers", of_queries, of_keys);
 }
 
 void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -180,10 +194,10 @@ void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   detail::LearnedGradients to(value);
   to["w_kr"] = std::move(d.w), to["u"] = std::move(d.u), to["v_bias"] = std::move(d.v);
   if (segments > 0) {
-    std::vector<double> de = gradient_values(
-        kXlNet, gradient_of(kXlNet, g.terms, kSegmentQueries).table, {1, s.heads, 2, s.head_dim});
-    const std::vector<double> dn = gradient_values(
-        kXlNet, gradient_of(kXlNet, g.terms, kSegmentBiases).table, {1, s.heads, 2, 1});
+    const detail::TermNames names = xlnet_terms(*this);
+    const detail::TermGradients of(names, g);
+    std::vector<double> de = of.table("segment rows", {1, s.heads, 2, s.head_dim});
+    const std::vector<double> dn = of.table("segment numbers", {1, s.heads, 2, 1});
     std::vector<double>& db = to["s_bias"];
     db.resize(static_cast<std::size_t>(s.heads * s.head_dim));
     detail::pull_table_dots(dn, detail::by_head(value["seg_embed"], 2, s.heads, s.head_dim),

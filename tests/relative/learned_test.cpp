@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/xlnet.h"
+#include "relative/call_inputs.h"
+#include "relative/term_names.h"
 
 namespace posenc {
 namespace {
@@ -55,6 +58,82 @@ TEST(LearnedGradients, AreAddedInTheOrderOfTheParameters) {
   EXPECT_THROW(to.check(swapped), ArgumentError);
   EXPECT_THROW(to.accumulate(swapped), ArgumentError);
   EXPECT_THAT(far, ::testing::ElementsAre(13, 14)) << "nothing is written";
+}
+
+constexpr detail::TermNames kNames{"toy", {{"first"}, {"left out", false}, {"last"}}};
+
+TEST(TermNames, CountOnlyTheTermsThatAreThere) {
+  EXPECT_EQ(kNames["first"], 0u);
+  EXPECT_EQ(kNames["last"], 1u);
+  EXPECT_THROW(kNames["left out"], std::logic_error);
+  EXPECT_THROW(kNames["middle"], std::logic_error);
+}
+
+TEST(TermNames, AreAddedInTheirOrderOnly) {
+  LoweredTerms out;
+  out.add(LinearTerm{});  // of another scheme
+  detail::NamedTerms terms(kNames, out);
+  EXPECT_THROW(terms.add("last", DecayTerm{}), std::logic_error);
+  terms.add("first", DecayTerm{});
+  EXPECT_THROW(terms.add("first", DecayTerm{}), std::logic_error);
+  terms.add("last", LinearTerm{});
+  ASSERT_EQ(out.terms.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<LinearTerm>(out.terms[2]));
+}
+
+TEST(TermNames, FindTheGradientOfATerm) {
+  const std::vector<double> rows{1, 2};
+  std::vector<TermGradient> g(2);
+  g[1].table = tensor(const_cast<double*>(rows.data()), {1, 1, 2, 1});
+  const detail::TermGradients of(kNames, {.terms = g});
+  EXPECT_EQ(of.table("last", {1, 1, 2, 1}), rows);
+  EXPECT_EQ(of.table("first", {1, 1, 2, 1}), (std::vector<double>{0, 0})) << "empty: zeros";
+  const detail::TermGradients few(kNames, {.terms = std::span(g).first(1)});
+  EXPECT_THROW(few["last"], ArgumentError);
+}
+
+// query_segment, key_segment, query_class and key_class.
+const XlNet kTokens{.d_model = 8, .segments = 2, .class_token = true};
+
+TEST(CallInputs, AreFoundByName) {
+  const std::vector<std::int32_t> n(6);
+  std::vector<ConstTensorView> given(4);
+  given[3] = tensor(n.data(), {2, 3});
+  const detail::CallInputs inputs(kTokens, kShape, {.inputs = given});
+  EXPECT_EQ(inputs["key_class"].data, n.data());
+  EXPECT_EQ(inputs.shape("key_class"), (std::vector<Index>{2, 3}));
+  EXPECT_TRUE(inputs["query_segment"].empty());
+  EXPECT_THROW(inputs["hidden"], std::logic_error);
+  try {
+    (void)detail::CallInputs(kTokens, kShape, {.inputs = std::span(given).first(3)});
+    ADD_FAILURE() << "too few arrays were accepted";
+  } catch (const ArgumentError& e) {
+    EXPECT_EQ(e.field(), "inputs");
+    EXPECT_STREQ(e.what(),
+                 "[xlnet] inputs must be query_segment, key_segment, query_class and key_class, "
+                 "got 3");
+  }
+}
+
+TEST(InputGradients, AreAddedInTheOrderOfTheInputs) {
+  const std::vector<double> x(2);
+  const std::vector<ConstTensorView> given{tensor(x.data(), {1, 2, 1}),
+                                           tensor(x.data(), {1, 1, 1})};
+  const detail::CallInputs inputs(
+      "toy", {{"query", {kBatch, kQueries, 1}}, {"key", {kBatch, kKeys, 1}}}, given);
+  detail::InputGradients to(inputs);
+  to["key"] = {5};
+  to["query"] = {3, 4};
+  std::vector<double> query(2, 10), key(1, 10);
+  const std::vector<TensorView> d{tensor(query.data(), {1, 2, 1}), tensor(key.data(), {1, 1, 1})};
+  to.accumulate(d);
+  EXPECT_THAT(query, ::testing::ElementsAre(13, 14));
+  EXPECT_THAT(key, ::testing::ElementsAre(15));
+  to.accumulate({});
+  EXPECT_THROW(to.check(std::span(d).first(1)), ArgumentError);
+  const std::vector<TensorView> swapped{d[1], d[0]};
+  EXPECT_THROW(to.accumulate(swapped), ArgumentError);
+  EXPECT_THAT(query, ::testing::ElementsAre(13, 14)) << "nothing is written";
 }
 
 }  // namespace

@@ -74,12 +74,7 @@ struct RelativeProjection {
   }
 
  private:
-  void check_call(const CallData& call) const;
   void check_fields() const;
-  // hidden W_r^T + b_r, [batch, queries, heads, basis].
-  std::vector<double> projected(const ScoreShape& s, std::span<const ConstTensorView> p,
-                                const CallData& call) const;
-  std::vector<double> clip_scale(const ScoreShape& s, std::span<const ConstTensorView> p) const;
 };
 
 }  // namespace posenc::v0

@@ -79,9 +79,6 @@ struct XlNet {
  private:
   DistanceRange range(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
-  // Inputs of a call: segments, then classes, each of queries and of keys.
-  std::size_t class_input() const { return segments > 0 ? 2 : 0; }
-  void check_inputs(const CallData& call) const;
   IndexPair segment_pair(LoweredTerms& out) const;
 };
 
