@@ -61,8 +61,8 @@ def table(posenc, name, other, elsewhere, above):
             ends.append(f"{names(shared)}: {where}.")
 
     leave_out(above, "as above", LEAST_SHARED)
-    leave_out(list(field_rows(posenc, other)) if other else [], f"as of [{other}]({other}.md#fields)")
     leave_out(elsewhere, "[common fields](README.md#common-fields)")
+    leave_out(list(field_rows(posenc, other)) if other else [], f"as in [{other}]({other}.md#fields)")
     above += rows
     lines = ["| field | default | |", "|---|---|---|", *rows] if rows else []
     return "".join(line + "\n" for line in lines) + ("\n" if lines and ends else "") + "".join(f"And {end}\n" for end in ends)
