@@ -14,7 +14,8 @@ Made from the package's stubs by `python/reference.py`: signatures, the first pa
 
 RESULTS = {"Attention", "Layer", "Model", "PathAttention", "hf.Report", "SelectiveAttention"}  # calls make them, not users
 INTERNAL = {"extra_repr"}
-SCHEMES = """Keyword arguments are fields; their meaning, units and ranges are on the page of each scheme ([docs](README.md)) and in `help(posenc.Rope)`. Presets are class methods.
+DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
+SCHEMES = """The keyword arguments of a class are the fields on its page, which `help()` lists with their units and ranges. Presets are class methods.
 """
 
 
@@ -126,14 +127,22 @@ def entry(name, node, like=None):
     return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
 
 
-def scheme_row(name, node):
+def pages_of_schemes():
+    """{name of a scheme: the page with the table of its fields}"""
+    found = {}
+    for path in sorted(DOCS.rglob("*.md")):
+        for names in re.findall(r"<!-- fields ([\w ]+?) -->", path.read_text()):
+            found.update((name, path.relative_to(DOCS).as_posix()) for name in names.split())
+    return found
+
+
+def scheme_row(name, node, pages):
     text = ast.get_docstring(node) or ""
     presets = [f.name for f in node.body if isinstance(f, ast.FunctionDef) and not f.name.startswith("_") and not is_property(f)]
-    (init,) = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
-    fields = [a.arg for a in init.args.kwonlyargs]
+    (own,) = [ast.literal_eval(a.value) for a in node.body if isinstance(a, ast.AnnAssign) and a.target.id == "_name"]
     title = text.split("\n")[0].split(". ")[0].replace("|", "\\|")  # without the paper, which its page has
     more = f"; presets: {', '.join(presets)}" if presets else ""
-    return f"* `{name}({', '.join(fields)})` {title}{more}"
+    return f"* [`{name}`]({pages[own]}) {title}{more}"
 
 
 def page(package):
@@ -147,7 +156,8 @@ def page(package):
     missing = [n for n in names if n not in found and n != "__version__"]
     assert not missing, missing
     schemes = definitions(package / "_schemes.py")
-    rows = [scheme_row(n, c) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")]
+    pages = pages_of_schemes()
+    rows = [scheme_row(n, c, pages) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")]
     hosts = "".join(host(package / name, found) for name in ("torch", "hf", "jax") if (package / name).is_dir())
     return f"{HEAD}\n## Functions and classes\n\n" + "\n".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
 

@@ -47,7 +47,7 @@ void add_text(nb::module_& m) {
       },
       nb::arg("mask").none(), nb::kw_only(), nb::arg("padded"),
       nb::sig("def left_padded(mask: Any, *, padded: int) -> Any"),
-      "The same; a row whose real tokens are not all on the right is rejected.");
+      "As `from_mask`; rejects a row whose real tokens are not all on the right.");
   m.def(
       "right_padded",
       [](nb::handle mask, Index padded) {
@@ -56,7 +56,7 @@ void add_text(nb::module_& m) {
       },
       nb::arg("mask").none(), nb::kw_only(), nb::arg("padded"),
       nb::sig("def right_padded(mask: Any, *, padded: int) -> Any"),
-      "The same; a row whose real tokens are not all on the left is rejected.");
+      "As `from_mask`; rejects a row whose real tokens are not all on the left.");
   m.def(
       "from_lengths",
       [](const Indices& lengths, Index tokens, Index padded, Index first) {

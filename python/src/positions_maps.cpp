@@ -96,7 +96,7 @@ void add_permutations(nb::module_& m) {
   m.def(
       "inverse_permutation", [](const Indices& p) { return list_of(inverse_permutation(p)); },
       nb::arg("permutation"), nb::sig("def inverse_permutation(permutation: Sequence[int]) -> Any"),
-      "The way back: token t is at inverse[t].");
+      "The inverse of a permutation such as `shard_permutation`: token t is at inverse[t].");
   m.def(
       "picked",
       [](nb::handle p, const Indices& tokens) {
@@ -157,14 +157,12 @@ void add_sequences(nb::module_& m) {
       [](const Indices& p) { return list_of(document_index_of_positions(p)); },
       nb::arg("positions"),
       nb::sig("def document_index_of_positions(positions: Sequence[int]) -> Any"),
-      "Which document each token belongs to, where a document starts wherever the position does "
-      "not "
-      "grow by exactly 1.");
+      "As `document_index`; a document starts wherever the position does not grow by exactly 1.");
   m.def(
       "cu_seqlens_of_positions",
       [](const Indices& p) { return list_of(cu_seqlens_of_positions(p)); }, nb::arg("positions"),
       nb::sig("def cu_seqlens_of_positions(positions: Sequence[int]) -> Any"),
-      "cu_seqlens of the same documents.");
+      "cu_seqlens of the documents of `document_index_of_positions`.");
 }
 
 void add_joined(nb::module_& m) {
@@ -182,11 +180,11 @@ void add_joined(nb::module_& m) {
   m.def(
       "stacked", [](nb::handle axes) { return to_python(stacked(all_of(axes))); },
       nb::arg("axes").none(), nb::sig("def stacked(axes: Iterable[PositionsLike]) -> Any"),
-      "Axes of positions on top of each other: time, height, width ...");
+      "Positions of several axes (time, height, width ...) as one array.");
   m.def(
       "join_positions", [](nb::handle parts) { return to_python(join_positions(all_of(parts))); },
       nb::arg("parts").none(), nb::sig("def join_positions(parts: Iterable[PositionsLike]) -> Any"),
-      "Tokens after each other.");
+      "Concatenates positions along the tokens.");
   m.def(
       "sink_cache_tokens",
       [](Index seen, Index sinks, Index recent) {
