@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast attention engine on one thread, beside its multiply-adds at the rate of the machine plus its exponentials
+// The fast attention engine on one thread, forward and backward, beside its multiply-adds at the rate of the machine plus its exponentials
 // at that of a bare loop.
 #include <algorithm>
 #include <cmath>
@@ -20,11 +20,15 @@ namespace {
 enum class By : std::uint8_t { plain, alibi, t5 };
 constexpr const char* kBy[] = {"plain", "alibi", "t5"};
 
+// What is computed: the output; gradients of q, k and v; those of the term's table too.
+enum class Gradient : std::uint8_t { none, inputs, table };
+constexpr const char* kGradient[] = {"", "backward/", "backward/table/"};
+
 struct FastShape {
   Index tokens, heads, dim;
   bool causal;
   By by;
-  DType type = DType::f32;
+  Gradient gradient = Gradient::none;
   double pairs() const {
     const auto n = static_cast<double>(tokens);
     return static_cast<double>(heads) * (causal ? n * (n + 1) / 2 : n * n);
@@ -44,6 +48,10 @@ struct FastAttend {
     args.query_positions = args.key_positions = at;
     args.mask.causal = s.causal;
     add_term();
+    const auto rows = static_cast<std::size_t>(s.tokens * s.heads);
+    sums.assign(s.gradient == Gradient::none ? 0 : rows, 0.0);
+    for (std::vector<float>& g : gradients)
+      g.assign(s.gradient == Gradient::none ? 0 : out.size(), 0.0f);
   }
   FastAttend(const FastAttend&) = delete;
   ConstHeads view(const std::vector<float>& v) const {
@@ -70,8 +78,53 @@ struct FastAttend {
     }
     args.terms = std::span(&term, 1);
   }
-  void run() {
-    attend(args, {heads(out.data(), shape.tokens, shape.heads, shape.dim), {}}, inline_executor());
+  AttentionResult result() {
+    AttentionResult r{heads(out.data(), shape.tokens, shape.heads, shape.dim), {}};
+    if (!sums.empty()) r.log_sum_exp = tensor(sums.data(), {1, shape.heads, shape.tokens});
+    return r;
+  }
+  void forward() { attend(args, result(), inline_executor()); }
+  // The output is its own gradient.
+  void backward() {
+    const auto to = [&](std::size_t n) {
+      return heads(gradients[n].data(), shape.tokens, shape.heads, shape.dim);
+    };
+    AttentionGradients g;
+    g.q = to(0), g.k = to(1), g.v = to(2);
+    TermGradient table;
+    if (shape.gradient == Gradient::table) {
+      d_numbers.resize(numbers.size());
+      const Index rows = shape.by == By::t5 ? 32 : 1, columns = shape.by == By::t5 ? 1 : 2;
+      table.table = tensor(d_numbers.data(), {1, shape.heads, rows, columns});
+      g.terms = std::span(&table, 1);
+    }
+    attend_backward(args, result(), {view(out), {}}, g, inline_executor());
+  }
+  void run() { shape.gradient == Gradient::none ? forward() : backward(); }
+
+  // Gradients of a few rows of q by the exact engine.
+  double backward_error() {
+    double worst = 0;
+    for (std::vector<float>& g : gradients) std::fill(g.begin(), g.end(), 0.0f);
+    backward();
+    AttentionArgs few = args;
+    for (const Index i : {Index{0}, shape.tokens / 3, shape.tokens - 1}) {
+      const Index at_row = i * shape.heads * shape.dim;
+      few.q = heads(x[0].data() + at_row, 1, shape.heads, shape.dim);
+      const OwnedPositions here = arange(i, 1);
+      few.query_positions = here, few.mask.query_offset = i, few.exact = true;
+      std::vector<float> want(static_cast<std::size_t>(shape.heads * shape.dim));
+      AttentionGradients g;
+      g.q = heads(want.data(), 1, shape.heads, shape.dim);
+      const ConstHeads row = heads(std::as_const(out).data() + at_row, 1, shape.heads, shape.dim);
+      attend_backward(few, {row, {}}, {row, {}}, g, inline_executor());
+      for (std::size_t c = 0; c < want.size(); ++c)
+        worst = std::max(
+            worst,
+            std::abs(static_cast<double>(want[c]) -
+                     static_cast<double>(gradients[0][static_cast<std::size_t>(at_row) + c])));
+    }
+    return worst;
   }
 
   // A few rows by the definition, in double.
@@ -94,8 +147,8 @@ struct FastAttend {
   }
 
   FastShape shape;
-  std::vector<float> x[3], out;
-  std::vector<double> numbers;
+  std::vector<float> x[3], out, gradients[3];
+  std::vector<double> numbers, d_numbers, sums;
   std::vector<std::int32_t> line;
   OwnedPositions at;
   Term term;
@@ -121,19 +174,20 @@ void exponentials(double) {}
 
 Line fast_line(const FastShape& s, double goal) {
   Line l;
-  l.name = std::string("attend/f32/") + kBy[static_cast<std::size_t>(s.by)] +
-           (s.causal ? "/causal/" : "/full/") + std::to_string(s.tokens) + 'x' +
-           std::to_string(s.heads) + 'x' + std::to_string(s.dim);
-  const double products = 2 * s.pairs() * static_cast<double>(s.dim);
+  l.name = std::string("attend/f32/") + kGradient[static_cast<std::size_t>(s.gradient)] +
+           kBy[static_cast<std::size_t>(s.by)] + (s.causal ? "/causal/" : "/full/") +
+           std::to_string(s.tokens) + 'x' + std::to_string(s.heads) + 'x' + std::to_string(s.dim);
+  const double products =
+      (s.gradient == Gradient::none ? 2 : 5) * s.pairs() * static_cast<double>(s.dim);
   l.flops = 2 * products;
   l.bytes = 4.0 * 4 * static_cast<double>(s.tokens * s.heads * s.dim);
   l.limit_name = kLimit;
   l.goal = goal;
   l.prepare = [=] {
     const auto call = std::make_shared<FastAttend>(s);
-    call->run();
+    call->forward();
     Prepared r;
-    r.max_error = call->error();
+    r.max_error = s.gradient == Gradient::none ? call->error() : call->backward_error();
     r.bound = 5e-6;
     r.run = [call] { call->run(); };
     const auto best = std::make_shared<MultiplyAdds>(multiply_adds().back());
@@ -161,6 +215,12 @@ std::vector<Line> fast_attention_lines() {
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));
   all.push_back(fast_line({1000, 8, 80, false, By::plain}, 1.2));
   all.push_back(fast_line({1024, 8, 96, false, By::plain}, 1.2));
+  for (const bool causal : {false, true})
+    all.push_back(
+        fast_line({4096, 8, 64, causal, By::plain, Gradient::inputs}, causal ? 1.32 : 1.25));
+  all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::inputs}, 1.29));
+  all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::table}, 1.29));
+  all.push_back(fast_line({512, 8, 64, false, By::plain, Gradient::inputs}, 1.35));
   return all;
 }
 

@@ -38,7 +38,7 @@ constexpr detail::Engine kSevens{
     "sevens", masked,
     [](const detail::ReadyCall&, const detail::LoweredCall&, const AttentionResult& r,
        detail::CallArena&, const Executor&) { static_cast<double*>(r.out.data)[0] = 7; },
-    nullptr};
+    masked, nullptr};
 
 TEST(EngineChoice, TheFirstThatTakesTheCallRunsIt) {
   const detail::Engine list[] = {kSevens, detail::engines().back()};
@@ -59,6 +59,7 @@ TEST(EngineChoice, TheExactEngineIsTheLastAndTakesEveryCall) {
   const AttentionArgs none;
   detail::CallArena arena;
   EXPECT_EQ(detail::engines().back().why_not(detail::ReadyCall(none, arena), {}), "");
+  EXPECT_EQ(detail::engines().back().backward_why_not(detail::ReadyCall(none, arena), {}), "");
 }
 
 // The classes of the schemes that the comments of term.h name.

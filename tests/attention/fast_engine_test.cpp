@@ -6,8 +6,7 @@
 
 #include <set>
 
-#include "attention/engine_compare.h"
-#include "attention/fast/engine.h"
+#include "attention/float_call.h"
 #include "attention/random_call.h"
 #include "attention/scheme_run.h"
 #include "posenc/attention/explain_plan.h"
@@ -16,29 +15,6 @@
 
 namespace posenc {
 namespace {
-
-// Of scores below 50: docs/attention.md, "Engines".
-constexpr double kFloatError = 2e-5;
-double fast_tolerance(DType t) {
-  return kFloatError + (t == DType::bf16 ? 0x1p-8 : t == DType::f16 ? 0x1p-10 : 0);
-}
-
-CallResult of_attend(const AttentionArgs& a, const Executor& e = default_executor()) {
-  ResultArrays to(a, a.q.dtype);
-  attend(a, to.r, e);
-  return {widened(to.r.out), to.lse, {}, {}};
-}
-CallResult forward_of_reference(const AttentionArgs& a) {
-  ResultArrays to(a, DType::f64);
-  support::attention_forward(a, to.r);
-  return {widened(to.r.out), to.lse, {}, {}};
-}
-bool is_fast(const AttentionArgs& a) {
-  return explain_plan(a).engine == "fast";
-}
-std::string wrong_of_fast(const CallResult& got, const AttentionArgs& plain, DType type) {
-  return differences(got, forward_of_reference(plain), fast_tolerance(type), kFloatError);
-}
 
 TEST(FastEngine, RandomCallsAreThoseOfTheReference) {
   int ran = 0;
@@ -70,46 +46,6 @@ TEST(FastEngine, SchemesAreThoseOfTheReference) {
   }
   EXPECT_GT(ran.size(), scheme_count() / 2);
 }
-
-// q, k and v of normal numbers in float, and the same as doubles.
-struct FloatCall {
-  FloatCall(Index b, Index queries, Index keys, Index h, Index g, Index d, Index dv,
-            std::uint64_t seed)
-      : B(b), Tq(queries), Tk(keys), H(h), G(g), D(d), V(dv) {
-    test::Random r(seed);
-    const Index sizes[] = {B * Tq * H * D, B * Tk * G * D, B * Tk * G * V};
-    for (std::size_t n = 0; n < 3; ++n) {
-      for (const double x : r.normals(static_cast<std::size_t>(sizes[n]) + 1)) {
-        narrow[n].push_back(static_cast<float>(x));
-        wide[n].push_back(static_cast<double>(narrow[n].back()));
-      }
-    }
-    args.scale = 1 / std::sqrt(static_cast<double>(D));
-    query_at = arange(keys - queries, queries), key_at = arange(0, keys);
-    args.query_positions = query_at, args.key_positions = key_at;
-    args.mask.query_offset = Tk - Tq;
-    args.q = view(narrow[0], Tq, H, D), args.k = view(narrow[1], Tk, G, D),
-    args.v = view(narrow[2], Tk, G, V);
-  }
-  template <class T>
-  ConstHeads view(const std::vector<T>& x, Index tokens, Index count, Index dim) const {
-    return heads(tensor(x.data(), {B, tokens, count, dim}), HeadsLayout::bthd);
-  }
-  AttentionArgs plain() const {
-    AttentionArgs a = args;
-    a.q = view(wide[0], Tq, H, D), a.k = view(wide[1], Tk, G, D), a.v = view(wide[2], Tk, G, V);
-    return a;
-  }
-  std::string wrong() const {
-    EXPECT_TRUE(is_fast(args)) << explain_plan(args).others[0].why_not;
-    return posenc::wrong_of_fast(of_attend(args), plain(), DType::f32);
-  }
-  Index B, Tq, Tk, H, G, D, V;
-  std::vector<float> narrow[3];
-  std::vector<double> wide[3];
-  OwnedPositions query_at, key_at;
-  AttentionArgs args;
-};
 
 TEST(FastEngine, LengthsAndHeadSizesAroundItsBlocks) {
   constexpr Index kLengths[] = {1,  2,  5,  6,   7,   8,   12,  13,  16,  17, 31,

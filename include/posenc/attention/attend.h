@@ -32,8 +32,8 @@ POSENC_API void attend(const AttentionArgs&, const AttentionResult&,
                        const Executor& = default_executor(), Workspace = {});
 
 // Accumulates the gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp).
-// d_result.log_sum_exp may be empty. `result` is the result of attend; rows are computed again. The
-// same bits for any number of threads. Throws [attention].
+// d_result.log_sum_exp may be empty. `result` is the result of attend, whichever engine ran it; its log_sum_exp may be
+// empty and is then computed again. The same bits for any number of threads. Throws [attention].
 POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult& result,
                                 const ConstAttentionResult& d_result, const AttentionGradients&,
                                 const Executor& = default_executor(), Workspace = {});

@@ -20,7 +20,9 @@ struct Engine {
   // counts they return then, with nothing read of q, k and v.
   void (*forward)(const ReadyCall&, const LoweredCall&, const AttentionResult&, CallArena&,
                   const Executor&);
-  // Adds to the gradients. `result` is what the forward pass of any engine gave. Null: the engine computes none.
+  // The same of the gradients.
+  std::string_view (*backward_why_not)(const ReadyCall&, const LoweredCall&);
+  // Adds to the gradients. `result` is what the forward pass of any engine gave.
   void (*backward)(const ReadyCall&, const LoweredCall&, const ConstAttentionResult& result,
                    const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
                    const Executor&);

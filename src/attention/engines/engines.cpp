@@ -24,13 +24,26 @@ void fast_then_exact(const ReadyCall& call, const LoweredCall& lowered,
   exact_forward_rows(call, lowered, result, left, own, executor);
 }
 
+// The same of the gradients, of which one row that float cannot work with leaves all to the exact engine.
+void fast_or_exact_backward(const ReadyCall& call, const LoweredCall& lowered,
+                            const ConstAttentionResult& result,
+                            const ConstAttentionResult& d_result, const AttentionGradients& g,
+                            CallArena& arena, const Executor& executor) {
+  if (fast_backward(call, lowered, result, d_result, g, arena, executor)) return;
+  CallArena own;
+  exact_backward(call, lowered, result, d_result, g, own, executor);
+}
+
+std::string_view takes_all(const ReadyCall&, const LoweredCall&) {
+  return {};
+}
+
 }  // namespace
 
 std::span<const Engine> engines() noexcept {
   static constexpr Engine all[] = {
-      {"fast", fast_why_not, fast_then_exact, nullptr},
-      {"exact", [](const ReadyCall&, const LoweredCall&) { return std::string_view(); },
-       exact_forward, exact_backward},
+      {"fast", fast_why_not, fast_then_exact, fast_backward_why_not, fast_or_exact_backward},
+      {"exact", takes_all, exact_forward, takes_all, exact_backward},
   };
   return all;
 }
@@ -38,8 +51,7 @@ std::span<const Engine> engines() noexcept {
 const Engine& choose_engine(std::span<const Engine> list, const ReadyCall& call,
                             const LoweredCall& lowered, Pass pass) {
   for (const Engine& engine : list)
-    if ((pass == Pass::forward || engine.backward != nullptr) &&
-        engine.why_not(call, lowered).empty())
+    if ((pass == Pass::forward ? engine.why_not : engine.backward_why_not)(call, lowered).empty())
       return engine;
   return list.back();
 }

@@ -44,38 +44,6 @@ void add_term_sums(TermSums& s, const TermView& v, const TermGradient& g) {
   add_to(g.mlp.out_bias, s.out_bias.total());
 }
 
-}  // namespace
-
-void add_to(const TensorView& v, std::span<const double> dense) {
-  if (v.empty() || dense.empty()) return;
-  std::array<Index, 4> n{1, 1, 1, 1}, step{};
-  for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a)
-    n[a] = v.shape[a], step[a] = v.shape[a] == 1 ? 0 : v.stride[a];
-  const double* x = dense.data();
-  for (Index a = 0; a < n[0]; ++a)
-    for (Index b = 0; b < n[1]; ++b)
-      for (Index c = 0; c < n[2]; ++c)
-        for (Index d = 0; d < n[3]; ++d)
-          add_element(v.data, v.dtype, a * step[0] + b * step[1] + c * step[2] + d * step[3], *x++);
-}
-
-void add_to(const Heads& h, std::span<const double> dense) {
-  if (h.data == nullptr || dense.empty()) return;
-  const double* x = dense.data();
-  for (Index b = 0; b < h.batch; ++b)
-    for (Index g = 0; g < h.heads; ++g)
-      for (Index t = 0; t < h.tokens; ++t, x += h.dim) add_vector(h, b, t, g, x);
-}
-
-void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {
-  const Index at = b * h.batch_stride + t * h.token_stride + g * h.head_stride;
-  if (h.dtype == DType::f64 && h.dim_stride == 1)
-    return add_scaled(static_cast<double*>(h.data) + at, 1, x, h.dim);
-  for (Index d = 0; d < h.dim; ++d) add_element(h.data, h.dtype, at + d * h.dim_stride, x[d]);
-}
-
-namespace {
-
 // Arrays of `size` one behind the other: all added to the first, in their order.
 std::span<double> add_up(std::span<double> x, Index count) noexcept {
   const auto size = static_cast<std::size_t>(count);

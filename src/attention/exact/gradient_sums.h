@@ -2,15 +2,10 @@
 // Where gradients are summed before they are added to the caller's: what several slices of a call
 // share has an array for each slice, added in order.
 #pragma once
+#include "attention/call/add_to.h"
 #include "attention/exact/call_view.h"
 
 namespace posenc::inline v0::detail {
-
-// Adds dense values of the view's shape; nothing to an empty one.
-void add_to(const TensorView&, std::span<const double> dense);
-// From [batch, heads, tokens, dim].
-void add_to(const Heads&, std::span<const double> dense);
-void add_vector(const Heads&, Index b, Index t, Index h, const double* x);
 
 // One array that all slices add to; null pointers: not wanted.
 class SharedSum {

@@ -20,4 +20,12 @@ std::string_view fast_why_not(const ReadyCall&, const LoweredCall&);
 std::span<const Index> fast_forward(const ReadyCall&, const LoweredCall&, const AttentionResult&,
                                     CallArena&, const Executor&);
 
+// The same of the gradients.
+std::string_view fast_backward_why_not(const ReadyCall&, const LoweredCall&);
+// Adds to the gradients. False: nothing was added, because a number is not finite, or so large that float does not
+// hold what comes of it. Another engine must compute all of them.
+bool fast_backward(const ReadyCall&, const LoweredCall&, const ConstAttentionResult& result,
+                   const ConstAttentionResult& d_result, const AttentionGradients&, CallArena&,
+                   const Executor&);
+
 }  // namespace posenc::v0::detail

@@ -19,33 +19,6 @@ constexpr float kSmallestSum = 0x1p-20f;
 // Products of so many channels of kLargestValue are finite.
 constexpr Index kMostChannels = 1024;
 
-// Rows of a block, head by head, in groups; the rest of a head in smaller ones.
-void find_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
-  w.rows.clear(), w.groups.clear();
-  const Index most = c.kernels.rows, few = c.kernels.few_rows;
-  for (Index h = block.head; h < block.head_end; ++h)
-    for (Index i = block.begin; i < block.end;) {
-      const Index rest = block.end - i;
-      // 16 rows are 8 + 8, not 12 and 4 of 12.
-      const bool by_few = rest <= few || (rest > most && rest <= 2 * few);
-      RowGroup g;
-      g.kind = by_few ? 1 : 0, g.rows = by_few ? few : most;
-      g.first = static_cast<Index>(w.rows.size()), g.count = std::min(rest, g.rows);
-      for (Index n = 0; n < g.rows; ++n) {
-        const Index query = std::min(i + n, block.end - 1);
-        FastRow row{block.b, h, query, c.place(block.b, query)};
-        if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
-        w.rows.push_back(row);
-      }
-      w.groups.push_back(g);
-      i += g.count;
-    }
-  for (RowGroup& g : w.groups) {
-    g.row = w.rows.data() + g.first;
-    find_bounds(c, g);
-  }
-}
-
 void take_queries(const FastCall& c, FastWork& w) noexcept {
   const std::size_t type = fast_type(c.q.dtype);
   const ConstHeads& q = c.q;
@@ -100,6 +73,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   });
   const bool k =
       c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
+  if (c.value_vectors == 0) return k;
   fill([&](Index j, Index n) {
     return c.token(c.args.v, block.row, group, j, w.copies.data() + n * bytes);
   });
@@ -115,17 +89,7 @@ void fill_shifts(const FastWork& w, const RowGroup& g, StripStarts& s) noexcept 
 
 void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool careful) noexcept {
   StripStarts s;
-  const bool whole =
-      !c.filtered && sees_all(g, keys) && keys.end - keys.begin == c.kernels.block_keys;
-  const bool given = !whole || !c.starts.none();
-  if (whole && c.starts.has_lines()) {
-    fill_line_starts(c, w, g, keys, s);
-  } else if (given) {
-    fill_masked_starts(c, w, g, keys, s);
-  } else {
-    s.keys = keys.end - keys.begin;
-    std::fill_n(s.base, g.rows, 0.0);
-  }
+  const bool given = fill_starts(c, w, g, keys, s);
   if (s.keys == 0) return;
   fill_shifts(w, g, s);
   const FastBlock block{w.keys.data(), w.values.data(), c.D, c.value_vectors};
@@ -187,12 +151,12 @@ bool find_low(const FastCall& c, FastWork& w) noexcept {
   return any;
 }
 
-// The sum of weights with the sink, and the log-sum-exp, of a row.
-struct Total {
-  double sum, log_sum_exp;
-};
-Total total_of(const FastCall& c, const FastRow& r, float sum, double m, bool wanted) noexcept {
-  const double weights = static_cast<double>(sum);
+}  // namespace
+
+RowTotal total_of(const FastCall& c, const FastWork& w, const FastRow& r, Index row,
+                  bool wanted) noexcept {
+  const double m = w.reference[static_cast<std::size_t>(row)];
+  const auto weights = static_cast<double>(sum_of(c, w, row));
   if (c.args.sink.empty()) return {weights, wanted ? (std::log2(weights) + m) / kLog2E : 0};
   const double sink = kLog2E * read_number(c.args.sink, r.h);
   const double top = std::max(sink, weights > 0 ? m : -HUGE_VAL);
@@ -202,6 +166,15 @@ Total total_of(const FastCall& c, const FastRow& r, float sum, double m, bool wa
   return {weights == 0 ? 0 : both * std::exp2(top - m), (std::log2(both) + top) / kLog2E};
 }
 
+void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
+  find_rows(c, block, w);
+  take_queries(c, w);
+  pass(c, block, w, false);
+  if (find_low(c, w)) pass(c, block, w, true);
+}
+
+namespace {
+
 void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
                std::uint8_t* left) noexcept {
   const Heads& o = result.out;
@@ -209,8 +182,7 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
-    const Total t =
-        total_of(c, r, sum_of(c, w, row), w.reference[static_cast<std::size_t>(row)], !l.empty());
+    const RowTotal t = total_of(c, w, r, row, !l.empty());
     // A sink that is not finite makes the total NaN.
     const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                         std::isnan(t.log_sum_exp);
@@ -235,10 +207,7 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
 
 void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
                const AttentionResult& result, std::uint8_t* left) noexcept {
-  find_rows(c, block, w);
-  take_queries(c, w);
-  pass(c, block, w, false);
-  if (find_low(c, w)) pass(c, block, w, true);
+  run_rows(c, block, w);
   for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
 }
 
@@ -265,7 +234,7 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
 std::span<const Index> fast_forward(const ReadyCall& call, const LoweredCall& lowered,
                                     const AttentionResult& result, CallArena& arena,
                                     const Executor& executor) {
-  const FastCall c(call, lowered, arena, executor);
+  const FastCall c(call, lowered, Keep::nothing, arena, executor);
   const std::span<std::uint8_t> left = arena.array<std::uint8_t>(c.B * c.H * c.Tq);
   const std::span<Index> rows = arena.array<Index>(c.B * c.H * c.Tq);
   const Index most = most_tasks(c), count = static_cast<Index>(c.blocks.size());

@@ -14,53 +14,10 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// One tensor on its way: float, [B, T, heads, D].
-struct Copy {
-  float* x = nullptr;
-  Index batch, tokens, heads, dim;
-  std::span<const std::uint8_t> seen{};  // [B, tiles]; empty: all tokens
-
-  Heads some(Index b, Run t) const noexcept {
-    float* first = x + (b * tokens + t.begin) * heads * dim;
-    return {first, 1, t.end - t.begin, heads, dim, tokens * heads * dim, heads * dim,
-            dim,   1, DType::f32};
-  }
-  ConstHeads view() const noexcept {
-    return {x, batch, tokens, heads, dim, tokens * heads * dim, heads * dim, dim, 1, DType::f32};
-  }
-  // fn(b, tokens) for tokens that are wanted.
-  template <class F>
-  void each_run(const F& fn) const {
-    const Index tiles = whole_tiles(tokens) / kTile;
-    for (Index b = 0; b < batch; ++b)
-      for (Index t = 0; t < tiles; ++t) {
-        const auto wanted = [&](Index n) {
-          return seen.empty() || seen[static_cast<std::size_t>(b * tiles + n)] != 0;
-        };
-        if (!wanted(t)) continue;
-        const Index first = t;
-        while (t + 1 < tiles && wanted(t + 1)) ++t;
-        fn(b, Run{first * kTile, std::min(tokens, (t + 1) * kTile)});
-      }
-  }
-  // fn(vector) for each vector of them, by all threads.
-  template <class F>
-  void each_vector(const Executor& executor, const F& fn) const {
-    each_run([&](Index b, Run run) {
-      const Index first = (b * tokens + run.begin) * heads, count = (run.end - run.begin) * heads;
-      parallel_for(executor, count, count * dim / kValuesPerTask,
-                   [&](Index begin, Index end) noexcept {
-                     for (Index n = first + begin; n < first + end; ++n) fn(n);
-                   });
-    });
-  }
-};
-
-Copy copy_of(const ConstHeads& from, std::span<const std::uint8_t> seen, CallArena& arena,
-             const Executor& executor) {
-  Copy to{nullptr, from.batch, from.tokens, from.heads, from.dim, seen};
-  const std::span<float> memory =
-      arena.array<float>(from.batch * from.tokens * from.heads * from.dim);
+StageCopy copy_of(const ConstHeads& from, std::span<const std::uint8_t> seen, CallArena& arena,
+                  const Executor& executor) {
+  StageCopy to{nullptr, from.batch, from.tokens, from.heads, from.dim, seen};
+  const std::span<float> memory = arena.array<float>(to.size());
   if (arena.counts()) return to;
   to.x = memory.data();
   const auto take = fast_kernels(active_isa()).take_row[fast_type(from.dtype)];
@@ -92,7 +49,7 @@ void run_vector(const Stage& s, const ConstTensorView& array, Index group, Index
   }
 }
 
-void run_stage(const Stage& s, const ConstTensorView& array, const Copy& t,
+void run_stage(const Stage& s, const ConstTensorView& array, const StageCopy& t,
                const Executor& executor) {
   if (s.kind == StageKind::add && array.empty()) return;
   t.each_vector(executor, [&](Index n) {
@@ -101,15 +58,20 @@ void run_stage(const Stage& s, const ConstTensorView& array, const Copy& t,
   });
 }
 
-void rotate(const RotaryPlan& plan, const Positions& all, const Copy& t, bool as_key,
-            const Executor& executor) {
+void rotate(const RotaryPlan& plan, const Positions& all, const StageCopy& t, bool as_key,
+            RotateMode mode, const Executor& executor) {
   if (t.batch * t.tokens * t.heads == 0) return;
   const Positions p = rotation_positions(plan.spec(), all);
   t.each_run([&](Index b, Run run) {
     const Heads some = t.some(b, run);
-    plan.apply(as_key ? QK{{}, some} : QK{some, {}}, slice_positions(p, b, run),
-               RotateMode::forward, executor);
+    plan.apply(as_key ? QK{{}, some} : QK{some, {}}, slice_positions(p, b, run), mode, executor);
   });
+}
+
+const float* input_of(const StageCopy& t, CallArena& arena) {
+  const std::span<float> x = arena.array<float>(t.size());
+  if (!arena.counts()) std::copy_n(t.x, t.size(), x.data());
+  return x.data();
 }
 
 }  // namespace
@@ -124,29 +86,39 @@ std::string_view stages_why_not(const AttentionArgs& a) noexcept {
   return {};
 }
 
-PreparedQK prepare_qk(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena,
+void rotate_stage(const ReadyCall& c, const LoweredCall& lowered, std::size_t n, const StageCopy& q,
+                  const StageCopy& k, RotateMode mode, const Executor& executor) {
+  std::optional<RotaryPlan> own;
+  const RotaryPlan* plan = lowered.narrow_rotation(n);
+  if (plan == nullptr)
+    plan = &own.emplace(*c.args.prepare[n].rotary, DType::f32,
+                        PlanOptions{.outside = OutsideRange::allow});
+  rotate(*plan, c.args.query_positions, q, false, mode, executor);
+  rotate(*plan, c.args.key_positions, k, true, mode, executor);
+}
+
+PreparedQK prepare_qk(const ReadyCall& c, const LoweredCall& lowered, Keep keep, CallArena& arena,
                       const Executor& executor) {
-  const AttentionArgs& a = c.args;
-  if (a.prepare.empty()) return {a.q, a.k};
+  const std::span<const Stage> stages = c.args.prepare;
+  if (stages.empty()) return {c.args.q, c.args.k};
   const std::span<const std::uint8_t> seen = tiles_seen(c, false, arena);
-  const Copy q = copy_of(a.q, {}, arena, executor), k = copy_of(a.k, seen, arena, executor);
-  std::size_t number = 0;
-  for (const Stage& s : a.prepare) {
-    const std::size_t n = number++;
-    if (arena.counts()) break;
-    if (s.kind != StageKind::rotate) {
+  const StageCopy q = copy_of(c.args.q, {}, arena, executor),
+                  k = copy_of(c.args.k, seen, arena, executor);
+  const std::span<StageInput> before =
+      arena.objects<StageInput>(keep == Keep::inputs ? static_cast<Index>(stages.size()) : 0);
+  for (std::size_t n = 0; n < stages.size(); ++n) {
+    const Stage& s = stages[n];
+    const bool norm = s.kind == StageKind::l2 || s.kind == StageKind::rms;
+    if (norm && !before.empty()) before[n] = {input_of(q, arena), input_of(k, arena)};
+    if (arena.counts()) continue;
+    if (s.kind == StageKind::rotate) {
+      rotate_stage(c, lowered, n, q, k, RotateMode::forward, executor);
+    } else {
       run_stage(s, s.q, q, executor);
       run_stage(s, s.k, k, executor);
-      continue;
     }
-    std::optional<RotaryPlan> own;
-    const RotaryPlan* plan = lowered.narrow_rotation(n);
-    if (plan == nullptr)
-      plan = &own.emplace(*s.rotary, DType::f32, PlanOptions{.outside = OutsideRange::allow});
-    rotate(*plan, a.query_positions, q, false, executor);
-    rotate(*plan, a.key_positions, k, true, executor);
   }
-  return {q.view(), k.view(), seen};
+  return {q.view(), k.view(), seen, before};
 }
 
 }  // namespace posenc::v0::detail

@@ -25,7 +25,8 @@ double linear_value(const LinearTerm& t, Index b, Index group, double delta) noe
   return t.scale * slope * std::fabs(delta);
 }
 
-// The row of a table for a pair, negative: none.
+}  // namespace
+
 Index picked_row(const ReadyCall& c, const PickedRows& t, const FastRow& r, Index j) noexcept {
   Index row = 0;
   for (const IndexLine& line : t.lines) {
@@ -43,6 +44,13 @@ Index picked_row(const ReadyCall& c, const PickedRows& t, const FastRow& r, Inde
   }
   return row;
 }
+
+bool is_on_side(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Index j) noexcept {
+  if (t.side == Side::both) return true;
+  return (c.key_order(r.place, j) <= r.place.order) == (t.side == Side::past);
+}
+
+namespace {
 
 void add_product(const ReadyCall& c, const ProductTerm& t, const FastRow& r, Run keys,
                  double* to) noexcept {
@@ -74,9 +82,7 @@ void add_decay(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Run key
   };
   const double x = number(t.query.given, r.b, r.i);
   for (Index j = keys.begin; j < keys.end; ++j) {
-    const Index order = c.key_order(r.place, j);
-    if (t.side == Side::past && order > r.place.order) continue;
-    if (t.side == Side::future && order <= r.place.order) continue;
+    if (!is_on_side(c, t, r, j)) continue;
     to[j - keys.begin] += kLog2E * t.scale * (x - number(t.key.given, r.place.row, j));
   }
 }
@@ -179,6 +185,28 @@ void Starts::finish_lines() noexcept {
     const auto first = wide_lines_.begin() + static_cast<Index>(n) * kSome;
     const auto end = std::min(first + kSome, wide_lines_.end());
     largest_[n] = *std::max_element(first, end);
+  }
+}
+
+void Starts::pull_line(const Term& term, const double* d_lines, double* table) const noexcept {
+  const ConstTensorView& shape = term_arrays(term).table;
+  const Index groups = shape.shape[1], rows = shape.shape[2] * shape.shape[3];
+  const BandSource source = *band_source(term);
+  for (Index n = 0; n < line_size_ - 2 * kMargin; ++n) {
+    const auto delta = static_cast<double>(high_ - n);
+    Index row = delta > 0 ? 0 : 1;
+    double factor = 0;
+    if (source.linear != nullptr) {
+      factor = source.linear->scale * std::fabs(delta);
+    } else {
+      row = row_of(*source.line, delta), factor = std::get<ProductTerm>(term).scale;
+      if (row < 0) continue;
+    }
+    for (Index b = 0; b < line_batches_; ++b)
+      for (Index h = 0; h < call_.H; ++h) {
+        const Index slab = (shape.shape[0] == 1 ? 0 : b) * groups + Grouping{call_.H, groups}.of(h);
+        table[slab * rows + row] += factor * d_lines[(b * call_.H + h) * line_size_ + kMargin + n];
+      }
   }
 }
 

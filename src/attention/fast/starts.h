@@ -18,6 +18,12 @@ struct FastRow {
   Index entry = 0;  // Starts::entry_of
 };
 
+// The row of a table for a pair, negative: none.
+Index picked_row(const ReadyCall&, const PickedRows&, const FastRow&, Index key) noexcept;
+
+// Whether a DecayTerm adds to a pair.
+bool is_on_side(const ReadyCall&, const DecayTerm&, const FastRow&, Index key) noexcept;
+
 class Starts {
  public:
   Starts(const ReadyCall&, const LoweredCall&, CallArena&);
@@ -32,6 +38,9 @@ class Starts {
   Index entry_of(const FastRow&) const noexcept;
   const float* lines() const noexcept { return lines_.data(); }
   const double* wide_lines() const noexcept { return wide_lines_.data(); }
+  Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }
+  // table[slab][row] += gradients of lines, as the term reads its table. Both in double, the table dense.
+  void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
   // No entry of the slice of a wide line is larger, and one near it is as large.
   double largest(Index first, Index count) const noexcept;
   // to[j - keys.begin] += start of key j.

@@ -27,10 +27,10 @@ void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcep
 }
 
 // Start values of one row, -inf where it does not see the key; returns what they are relative to.
-double fill_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, float* to,
+double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
                 bool& bounded) noexcept {
   const auto size = static_cast<std::size_t>(keys.end - keys.begin);
-  std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+  std::fill_n(to, w.block_keys, -HUGE_VALF);
   find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
   if (w.runs.empty()) return 0;
   std::fill_n(w.start.begin(), size, 0.0);
@@ -55,8 +55,8 @@ double fill_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, floa
 }
 
 // The same where start values are 0 or numbers of a line in float: they need no other number to be relative to.
-void copy_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, float* to) noexcept {
-  std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+void copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to) noexcept {
+  std::fill_n(to, w.block_keys, -HUGE_VALF);
   find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
   const float* line = c.starts.has_lines() ? c.starts.lines() + r.entry : nullptr;
   for (const Run& run : w.runs) {
@@ -68,7 +68,7 @@ void copy_row(const FastCall& c, FastWork& w, const FastRow& r, Run keys, float*
 }
 
 // A slice of the lines for all rows of the group, relative to its largest number. False: the rows are too far apart.
-bool fill_slice(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+bool fill_slice(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                 StripStarts& s) noexcept {
   Index low = kUnbounded, high = -kUnbounded;
   for (Index n = 0; n < g.count; ++n) {
@@ -93,9 +93,11 @@ void fill_rest(const RowGroup& g, StripStarts& s) noexcept {
     s.at[n] = s.at[n - 1], s.base[n] = s.base[n - 1];
 }
 
-}  // namespace
+void fill_masked_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys,
+                        StripStarts&) noexcept;
 
-void fill_line_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+// Of a block that all rows see: from lines.
+void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                       StripStarts& s) noexcept {
   s.keys = keys.end - keys.begin;
   if (c.starts.has_wide_lines()) {
@@ -109,14 +111,14 @@ void fill_line_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run key
   fill_rest(g, s);
 }
 
-void fill_masked_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                         StripStarts& s) noexcept {
   s.keys = 0;
   const bool copies = c.args.mask.bias.empty() &&
                       (c.starts.none() || (c.starts.has_lines() && !c.starts.has_wide_lines()));
   for (Index n = 0; n < g.count; ++n) {
     const auto row = static_cast<std::size_t>(g.first + n);
-    float* to = w.starts.data() + n * c.kernels.block_keys;
+    float* to = w.starts.data() + n * w.block_keys;
     bool bounded = true;
     double largest = 0;
     if (copies)
@@ -125,7 +127,7 @@ void fill_masked_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run k
       largest = fill_row(c, w, g.row[n], keys, to, bounded);
     if (!bounded) {
       w.left[row] = 1;
-      std::fill_n(to, c.kernels.block_keys, -HUGE_VALF);
+      std::fill_n(to, w.block_keys, -HUGE_VALF);
     } else if (!w.runs.empty()) {
       s.keys = std::max(s.keys, w.runs.back().end - keys.begin);
     }
@@ -133,6 +135,23 @@ void fill_masked_starts(const FastCall& c, FastWork& w, const RowGroup& g, Run k
     s.base[n] = largest;
   }
   fill_rest(g, s);
+}
+
+}  // namespace
+
+bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                 StripStarts& s) noexcept {
+  const bool whole = !c.filtered && sees_all(g, keys) && keys.end - keys.begin == w.block_keys;
+  if (whole && c.starts.has_lines()) {
+    fill_line_starts(c, w, g, keys, s);
+  } else if (!whole || !c.starts.none()) {
+    fill_masked_starts(c, w, g, keys, s);
+  } else {
+    s.keys = keys.end - keys.begin;
+    std::fill_n(s.base, g.rows, 0.0);
+    return false;
+  }
+  return true;
 }
 
 }  // namespace posenc::v0::detail

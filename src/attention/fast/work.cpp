@@ -15,7 +15,7 @@ const void* adjacent(const ConstHeads& x, Index at, std::byte* memory) noexcept 
   return memory;
 }
 
-FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, CallArena& arena,
+FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep, CallArena& arena,
                    const Executor& executor)
     : ReadyCall(call),
       kernels(fast_kernels(active_isa())),
@@ -25,8 +25,8 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, CallArena&
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2) {
-  const PreparedQK prepared = prepare_qk(*this, lowered, arena, executor);
-  q = prepared.q, k = prepared.k, seen = prepared.seen;
+  const PreparedQK prepared = prepare_qk(*this, lowered, keep, arena, executor);
+  q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
   const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
 }
@@ -42,12 +42,47 @@ const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j
   return adjacent(x, at, memory);
 }
 
-FastWork::FastWork(const FastCall& c, CallArena& arena) {
-  const FastKernels& k = c.kernels;
-  const Index count = most_rows_of_block(c, k.rows), width = c.value_panels * c.panel;
+FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& arena)
+    : block_keys(keys) {
   rows = BoundedList(arena.array<FastRow>(count));
   groups = BoundedList(arena.array<RowGroup>(count));
   left = arena.array<std::uint8_t>(count);
+  starts = arena.array<float>(c.kernels.rows * keys);
+  start = arena.array<double>(keys);
+  runs = RunList(arena.array<Run>(keys / 2 + 2));
+  copies = arena.array<std::byte>(keys * static_cast<Index>(c.copy_bytes));
+}
+
+void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
+  w.rows.clear(), w.groups.clear();
+  const Index most = c.kernels.rows, few = c.kernels.few_rows;
+  for (Index h = block.head; h < block.head_end; ++h)
+    for (Index i = block.begin; i < block.end;) {
+      const Index rest = block.end - i;
+      // 16 rows are 8 + 8, not 12 and 4 of 12.
+      const bool by_few = rest <= few || (rest > most && rest <= 2 * few);
+      RowGroup g;
+      g.kind = by_few ? 1 : 0, g.rows = by_few ? few : most;
+      g.first = static_cast<Index>(w.rows.size()), g.count = std::min(rest, g.rows);
+      for (Index n = 0; n < g.rows; ++n) {
+        const Index query = std::min(i + n, block.end - 1);
+        FastRow row{block.b, h, query, c.place(block.b, query)};
+        if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
+        w.rows.push_back(row);
+      }
+      w.groups.push_back(g);
+      i += g.count;
+    }
+  for (RowGroup& g : w.groups) {
+    g.row = w.rows.data() + g.first;
+    find_bounds(c, g);
+  }
+}
+
+FastWork::FastWork(const FastCall& c, CallArena& arena)
+    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows), c.kernels.block_keys, arena) {
+  const FastKernels& k = c.kernels;
+  const Index count = most_rows_of_block(c, k.rows), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);
   q = arena.array<float>(count * c.D);
   out = arena.array<float>(count * width);
@@ -55,11 +90,7 @@ FastWork::FastWork(const FastCall& c, CallArena& arena) {
   keys = arena.array<float>(k.block_keys * c.D);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);
-  starts = arena.array<float>(k.rows * k.block_keys);
   tokens = arena.array<const void*>(k.block_keys);
-  copies = arena.array<std::byte>(k.block_keys * static_cast<Index>(c.copy_bytes));
-  start = arena.array<double>(k.block_keys);
-  runs = RunList(arena.array<Run>(k.block_keys / 2 + 2));
 }
 
 }  // namespace posenc::v0::detail

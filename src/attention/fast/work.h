@@ -6,15 +6,20 @@
 
 namespace posenc::inline v0::detail {
 
+inline Index whole_vectors(Index count, Index lanes) noexcept {
+  return (count + lanes - 1) / lanes * lanes;
+}
+
 // Element `at` of a tensor and the channels after it; copied to `memory` where they are not adjacent.
 const void* adjacent(const ConstHeads&, Index at, std::byte* memory) noexcept;
 
 struct FastCall : ReadyCall {
-  FastCall(const ReadyCall&, const LoweredCall&, CallArena&, const Executor&);
+  FastCall(const ReadyCall&, const LoweredCall&, Keep, CallArena&, const Executor&);
 
   const FastKernels& kernels;
   ConstHeads q, k;                     // as prepared
   std::span<const std::uint8_t> seen;  // PreparedQK::seen
+  std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
   std::span<const FastRowBlock> blocks;
   bool filtered;  // some mask is read for each key
@@ -27,24 +32,43 @@ struct FastCall : ReadyCall {
                     std::byte* memory) const noexcept;
 };
 
+// Rows that one thread works on, and the start values of a group of them.
+struct FastRowWork {
+  FastRowWork(const FastCall&, Index rows, Index block_keys, CallArena&);
+
+  Index block_keys;           // of a block of keys, at most
+  BoundedList<FastRow> rows;  // of the block, groups one after the other
+  BoundedList<RowGroup> groups;
+  std::span<std::uint8_t> left;  // by row: another engine must compute it
+  std::span<float> starts;       // [rows of a group][keys of a block]
+  std::span<double> start;       // of one row and a block of keys
+  RunList runs;
+  std::span<std::byte> copies;  // of tokens whose channels are not adjacent
+};
+// Rows of a block, head by head, in groups; the rest of a head in smaller ones.
+void find_rows(const FastCall&, const FastRowBlock&, FastRowWork&) noexcept;
+
 // Memory of one thread: rows of a block, a block of keys and values, one strip.
-struct FastWork {
+struct FastWork : FastRowWork {
   FastWork(const FastCall&, CallArena&);
 
-  BoundedList<FastRow> rows;  // of the block, strips one after the other
-  BoundedList<RowGroup> groups;
-  std::span<std::uint8_t> left;      // by row: another engine must compute it
-  std::span<float> q;                // [rows][D], times scale and log2(e)
-  std::span<float> out;              // [groups][value panels][rows of the strip][panel]
-  std::span<float> sums;             // [rows][lanes]
-  std::span<double> reference;       // [rows]
-  std::span<float> keys, values;     // packed
-  std::span<float> weights, starts;  // [rows of a strip][keys of a block and more]
+  std::span<float> q;             // [rows][D], times scale and log2(e)
+  std::span<float> out;           // [groups][value panels][rows of the strip][panel]
+  std::span<float> sums;          // [rows][lanes]
+  std::span<double> reference;    // [rows]
+  std::span<float> keys, values;  // packed
+  std::span<float> weights;       // [rows of a strip][keys of a block]
   std::span<const void*> tokens;
-  std::span<std::byte> copies;  // of tokens whose channels are not adjacent
-  std::span<double> start;      // of one row and a block of keys
-  RunList runs;
 };
+
+// Scores, weights and, unless value_vectors is 0, values of all rows of the block.
+void run_rows(const FastCall&, const FastRowBlock&, FastWork&) noexcept;
+// The sum of weights with the sink, relative to the reference of the row, and the log-sum-exp where it is wanted.
+struct RowTotal {
+  double sum, log_sum_exp;
+};
+RowTotal total_of(const FastCall&, const FastWork&, const FastRow&, Index row,
+                  bool wanted) noexcept;
 
 // Start values of the rows of a strip, and what is added to them.
 struct StripStarts {
@@ -53,11 +77,8 @@ struct StripStarts {
   float shift[12];
   Index keys = 0;  // that some row sees, from the first on
 };
-// Of a block of keys that all rows see: from lines.
-void fill_line_starts(const FastCall&, FastWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
-// Of any: written to w.starts, -inf where a row does not see a key. Rows whose values float cannot work with are
-// left.
-void fill_masked_starts(const FastCall&, FastWork&, const RowGroup&, Run keys,
-                        StripStarts&) noexcept;
+// Of a block of keys that some row sees; -inf where a row does not see a key. False: all of them are 0, and none is
+// written. Rows whose values float cannot work with are left.
+bool fill_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -49,7 +49,7 @@ Band::Band(const Term& t, const BandSource& source, Index first, Index last, Cal
       table_of_(term_arrays(t).table.data) {
   if (source.linear != nullptr)
     make_slopes(*source.linear, arena);
-  else
+  else if (source.line != nullptr)
     make_rows(t, *source.line, arena);
 }
 

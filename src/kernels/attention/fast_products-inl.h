@@ -18,15 +18,15 @@ namespace HWY_NAMESPACE {
 
 inline constexpr Index kPanel = 2 * kLanes;
 
-// c[r][x] += sum over k of a[r * row + k] b[k * kPanel + x * kLanes].
+// c[r][x] += sum over k of a[r * row + k * step] b[k * width + x * kLanes].
 template <int R, int N>
-HWY_INLINE void AddProduct(F (&c)[R][N], const float* HWY_RESTRICT a, Index row,
-                           const float* HWY_RESTRICT b, Index count) {
+HWY_INLINE void AddProduct(F (&c)[R][N], const float* HWY_RESTRICT a, Index row, Index step,
+                           const float* HWY_RESTRICT b, Index width, Index count) {
   _Pragma("GCC unroll 2") for (Index k = 0; k < count; ++k) {
     F y[N];
-    POSENC_UNROLL for (int x = 0; x < N; ++x) y[x] = LoadF(b + k * kPanel + x * kLanes);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) y[x] = LoadF(b + k * width + x * kLanes);
     POSENC_UNROLL for (int r = 0; r < R; ++r) {
-      const F z = SetF(a[r * row + k]);
+      const F z = SetF(a[r * row + k * step]);
       POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = MulAddF(z, y[x], c[r][x]);
     }
   }
@@ -44,8 +44,8 @@ HWY_INLINE void Exponents(F (&c)[R][N], const FastBlock& b, const FastStrip& s, 
         c[r][x] = shift;
     }
   }
-  AddProduct(c, s.q, b.channels, b.k + key / kPanel * (b.channels * kPanel) + key % kPanel,
-             b.channels);
+  AddProduct(c, s.q, b.channels, 1, b.k + key / kPanel * (b.channels * kPanel) + key % kPanel,
+             kPanel, b.channels);
 }
 
 template <int R, int N, bool kStart>
@@ -73,7 +73,7 @@ HWY_INLINE void ValueTile(const FastBlock& b, const FastStrip& s, Index panel) {
   float* out = s.out + panel * (R * kPanel);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
       LoadF(out + r * kPanel + x * kLanes);
-  AddProduct(c, s.weights, kBlockKeys, b.v + panel * (kBlockKeys * kPanel), s.keys);
+  AddProduct(c, s.weights, kBlockKeys, 1, b.v + panel * (kBlockKeys * kPanel), kPanel, s.keys);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(out + r * kPanel + x * kLanes, c[r][x]);
 }

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of q, k, v and of what is added to the scores. A piece of work is the heads of a group against a slice of
+// the keys: head by head, tiles of keys outside, tiles of rows inside. Weights are computed again from the sums of
+// the forward pass, so that nothing of all pairs is kept.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call/pieces.h"
+#include "attention/fast/backward_call.h"
+#include "attention/fast/engine.h"
+#include "attention/fast/stage_gradients.h"
+#include "core/element.h"
+#include "core/parallel.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+constexpr double kLn2 = 1 / kLog2E;
+
+struct Piece {
+  Index b, group, slice;
+  Run keys;
+};
+Piece piece_of(const BackwardCall& c, Index n) noexcept {
+  const Index slice = n % c.cut.slices, first = slice * c.cut.slice_keys;
+  return {n / c.cut.slices / c.G,
+          n / c.cut.slices % c.G,
+          slice,
+          {first, std::min(c.Tk, first + c.cut.slice_keys)}};
+}
+
+double row_factor(const BackwardCall& c, Index b, Index h, Index i) noexcept {
+  return *c.args.scale * c.head_scale(b, h) * c.factor(b, i);
+}
+
+// q, the gradient of the output and the reference of each row. The reference is a whole number, which start values lose
+// nothing to; what it leaves of the sum of weights is a factor of the gradient. Rows that see no key have the factor 0.
+void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, Index h,
+               BackwardWork& w) noexcept {
+  find_rows(c, {b, h, h + 1, 0, c.Tq, b}, w);
+  for (Index i = 0; i < c.padded_rows(); ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    float *q = w.q.data() + i * c.q_width, *g = w.g.data() + i * c.g_width;
+    const double sum = i < c.Tq ? c.facts.log2_sum(b, h, i) : HUGE_VAL;
+    w.reference[row] = 0, w.less[row] = 0;
+    if (sum == HUGE_VAL) {
+      std::fill_n(q, c.q_width, 0.0f), std::fill_n(g, c.g_width, 0.0f);
+      continue;
+    }
+    w.reference[row] = std::round(sum);
+    const double rest = std::exp2(w.reference[row] - sum);
+    w.less[row] = static_cast<float>(rest * c.facts.less(b, h, i));
+    const double factor = row_factor(c, b, h, i) * kLog2E;
+    take_vector(c.kernels, c.q, b, i, h, static_cast<float>(factor), q, c.q_width);
+    take_vector(c.kernels, d.out, b, i, h, static_cast<float>(rest), g, c.g_width);
+  }
+}
+
+// Keys and values of a tile: both packed, and keys once more as rows. Tokens that no query sees are 0.
+void take_keys(const BackwardCall& c, Index b, Index group, Run keys, BackwardWork& w) noexcept {
+  const Index count = keys.end - keys.begin, bytes = static_cast<Index>(c.copy_bytes);
+  const ConstTensorView& visible = c.args.mask.key_visible;
+  const Index tiles = whole_tiles(c.Tk) / kTile;
+  const auto fill = [&](const ConstHeads& x) {
+    for (Index n = 0; n < count; ++n) {
+      const Index j = keys.begin + n;
+      const bool seen = c.visible[static_cast<std::size_t>(b * tiles + j / kTile)] != 0 &&
+                        (visible.empty() || read_index(visible, b, j) != 0);
+      w.tokens[static_cast<std::size_t>(n)] =
+          seen ? c.token(x, b, group, j, w.copies.data() + n * bytes) : nullptr;
+    }
+  };
+  const FastKernels& k = c.kernels;
+  fill(c.k);
+  k.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
+  for (Index n = 0; n < count; ++n) {
+    float* to = w.key_rows.data() + n * c.q_width;
+    const void* from = w.tokens[static_cast<std::size_t>(n)];
+    if (from == nullptr)
+      std::fill_n(to, c.D, 0.0f);
+    else
+      k.take_row[fast_type(c.k.dtype)](to, from, c.D, 1);
+  }
+  fill(c.args.v);
+  k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V);
+}
+
+// One tile: groups of rows [first, end) of w, of which the first and the last see some of the keys.
+struct Tile {
+  const RowGroup *first, *end;
+  Run keys;
+  float *p, *s;  // of the first row
+};
+
+// p and s of one group. What it does not see is 0.
+void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, BackwardWork& w) noexcept {
+  const FastTileKernels& k = c.tiles;
+  const Index at = (g.first - t.first->first) * k.tile_stride, count = t.keys.end - t.keys.begin;
+  Index written = 0;
+  if (sees(g, t.keys)) {
+    StripStarts start;
+    const bool given = fill_starts(c, w, g, t.keys, start);
+    for (Index n = 0; n < g.rows; ++n)
+      start.shift[n] =
+          static_cast<float>(start.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
+    FastTileRows rows;
+    rows.q = w.q.data() + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
+    rows.start = given ? start.at : nullptr, rows.shift = start.shift;
+    rows.less = w.less.data() + g.first;
+    rows.p = t.p + at, rows.s = t.s + at, rows.keys = start.keys;
+    k.slopes[g.kind][given ? 1 : 0](
+        {w.keys.data(), w.values.data(), c.D, c.V, c.q_width, c.g_width}, rows);
+    written = whole_vectors(start.keys, k.lanes);
+  }
+  // Sums of diagonals read a vector more, which is 0 behind a whole tile.
+  const Index end = count == k.tile_keys ? count : std::min(k.tile_stride, count + k.lanes);
+  for (Index n = 0; written < end && n < g.rows; ++n) {
+    std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
+    std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
+  }
+}
+
+void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, float* dq,
+              BackwardWork& w) noexcept {
+  for (const RowGroup* g = t.first; g < t.end; ++g) fill_group(c, t, *g, w);
+  const RowGroup& last = t.end[-1];
+  const Index row = t.first->first, rows = last.first + last.count - row;
+  const Index at = t.keys.begin - piece.keys.begin, count = t.keys.end - t.keys.begin;
+  const float *q = w.q.data() + row * c.q_width, *g = w.g.data() + row * c.g_width;
+  c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
+  c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
+  c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
+  if (!c.terms.none())
+    c.terms.add(
+        {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
+        part);
+}
+
+// All tiles of one head against the keys of the piece.
+void run_head(BackwardCall& c, const Piece& piece, Index part, float* dq,
+              BackwardWork& w) noexcept {
+  const FastTileKernels& k = c.tiles;
+  const Index margin = k.tile_stride - k.tile_keys;
+  for (Index first = piece.keys.begin; first < piece.keys.end; first += k.tile_keys) {
+    const Run keys{first, std::min(piece.keys.end, first + k.tile_keys)};
+    bool taken = false;
+    for (const RowGroup* g = w.groups.begin(); g < w.groups.end();) {
+      const RowGroup *begin = g, *seen = nullptr, *last = nullptr;
+      for (; g < w.groups.end() && g->first + g->rows - begin->first <= k.tile_rows; ++g)
+        if (sees(*g, keys)) seen = seen == nullptr ? g : seen, last = g;
+      if (seen == nullptr) continue;
+      if (!taken) take_keys(c, piece.b, piece.group, keys, w), taken = true;
+      run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin}, dq,
+               w);
+    }
+  }
+}
+
+// Of the row's product with k: the gradient of q, and of the factors of its head and query.
+void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq,
+               float* vector) noexcept {
+  if (!c.along.empty()) {
+    take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
+    double sum = 0;
+    for (Index d = 0; d < c.D; ++d)
+      sum += static_cast<double>(vector[d]) * static_cast<double>(dq[d]);
+    c.along[static_cast<std::size_t>(c.row_at(b, h, i))] = *c.args.scale * sum;
+  }
+  const double factor = row_factor(c, b, h, i);
+  if (c.prepared_q.empty()) {
+    if (c.gradients.q.data != nullptr) add_floats(c.gradients.q, b, i, h, factor, dq);
+    return;
+  }
+  float* to = c.prepared_q.data() + ((b * c.Tq + i) * c.H + h) * c.D;
+  for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(factor) * dq[d];
+}
+
+void put_keys(const BackwardCall& c, const Piece& p, const BackwardWork& w) noexcept {
+  for (Index j = p.keys.begin; j < p.keys.end; ++j) {
+    const float* dk = w.dk.data() + (j - p.keys.begin) * c.q_width;
+    const float* dv = w.dv.data() + (j - p.keys.begin) * c.g_width;
+    if (c.gradients.v.data != nullptr) add_floats(c.gradients.v, p.b, j, p.group, 1, dv);
+    if (!c.prepared_k.empty()) {
+      float* to = c.prepared_k.data() + ((p.b * c.Tk + j) * c.G + p.group) * c.D;
+      for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(kLn2) * dk[d];
+    } else if (c.gradients.k.data != nullptr) {
+      add_floats(c.gradients.k, p.b, j, p.group, kLn2, dk);
+    }
+  }
+}
+
+void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index part,
+               BackwardWork& w) noexcept {
+  const Piece p = piece_of(c, n);
+  std::fill(w.dk.begin(), w.dk.end(), 0.0f);
+  std::fill(w.dv.begin(), w.dv.end(), 0.0f);
+  const Index share = c.H / c.G;
+  for (Index h = p.group * share; h < (p.group + 1) * share; ++h) {
+    float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);
+    std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
+    take_head(c, d, p.b, h, w);
+    run_head(c, p, part, dq, w);
+    for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i)
+      put_query(c, p.b, h, i, dq + i * c.q_width, w.vector.data());
+  }
+  put_keys(c, p, w);
+}
+
+// Slices are added in their order.
+void add_slices(const BackwardCall& c, std::span<BackwardWork> works,
+                const Executor& executor) noexcept {
+  if (c.q_sums.empty()) return;
+  parallel_for(executor, c.B * c.H * c.Tq, static_cast<Index>(works.size()),
+               [&](Index begin, Index end, Index task) noexcept {
+                 for (Index row = begin; row < end; ++row) {
+                   const Index i = row % c.Tq, h = row / c.Tq % c.H, b = row / c.Tq / c.H;
+                   float* sum = c.q_sum(0, b, h) + i * c.q_width;
+                   for (Index slice = 1; slice < c.cut.slices; ++slice) {
+                     const float* x = c.q_sum(slice, b, h) + i * c.q_width;
+                     for (Index d = 0; d < c.D; ++d) sum[d] += x[d];
+                   }
+                   put_query(c, b, h, i, sum, works[static_cast<std::size_t>(task)].vector.data());
+                 }
+               });
+}
+
+// d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.
+void add_factors(const BackwardCall& c) noexcept {
+  const AttentionGradients& g = c.gradients;
+  if (c.along.empty() && g.sink.empty()) return;
+  const auto add = [](const TensorView& to, Index first, Index second, double x) {
+    const Index a = to.shape[0] == 1 ? 0 : first;
+    const Index at =
+        to.rank == 1 ? second * to.stride[0] : a * to.stride[0] + second * to.stride[1];
+    add_element(to.data, to.dtype, at, x);
+  };
+  for (Index b = 0; b < c.B; ++b)
+    for (Index h = 0; h < c.H; ++h) {
+      double head = 0, sink = 0;
+      for (Index i = 0; i < c.Tq; ++i) {
+        const double sum = c.facts.log2_sum(b, h, i);
+        const double x = c.along.empty() ? 0 : c.along[static_cast<std::size_t>(c.row_at(b, h, i))];
+        head += c.factor(b, i) * x;
+        if (!g.query_factor.empty()) add(g.query_factor, b, i, c.head_scale(b, h) * x);
+        if (!g.sink.empty() && sum != HUGE_VAL)
+          sink -= std::exp2(kLog2E * read_number(c.args.sink, h) - sum) * c.facts.less(b, h, i);
+      }
+      if (!g.head_scale.empty()) add(g.head_scale, b, h, head);
+      if (!g.sink.empty()) add(g.sink, 0, h, sink);
+    }
+}
+
+}  // namespace
+
+std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall& lowered) {
+  if (!call.args.block_table.empty()) return "gradients of keys in pages are not computed by it";
+  return fast_why_not(call, lowered);
+}
+
+bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
+                   const ConstAttentionResult& result, const ConstAttentionResult& d,
+                   const AttentionGradients& g, CallArena& arena, const Executor& executor) {
+  BackwardCall c(call, lowered, g, arena, executor);
+  const Index parts = c.terms.parts();
+  const Index most = most_tasks(c), tasks = task_count(executor, parts, most);
+  const std::span<BackwardWork> works =
+      arena.made<BackwardWork>(tasks, [&](Index) { return BackwardWork(c, arena); });
+  const std::span<double> stage_sums = arena.array<double>(largest_stage_array(g));
+  if (arena.counts()) return true;
+  if (!c.facts.find(result, d, executor)) {
+    if (is_cancelled(executor)) throw Cancelled("attention");
+    return false;
+  }
+  each_piece(executor, parts, most, [&](Index part, Index task) noexcept {
+    for (Index n = c.terms.first_of(part); n < c.terms.first_of(part + 1); ++n)
+      if (!is_cancelled(executor)) run_piece(c, d, n, part, works[static_cast<std::size_t>(task)]);
+  });
+  add_slices(c, works, executor);
+  add_factors(c);
+  c.terms.finish();
+  if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
+  return true;
+}
+
+}  // namespace posenc::v0::detail

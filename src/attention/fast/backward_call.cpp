@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/backward_call.h"
+
+#include <algorithm>
+
+#include "core/element.h"
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Pieces that are worth a cut of the keys, tiles that a slice must have, and numbers of all its gradients of q.
+constexpr Index kWantedPieces = 8, kSliceTiles = 4, kMostSliceSums = Index{1} << 23;
+
+Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
+  const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
+  const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
+  const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
+  return std::clamp<Index>(kWantedPieces / pieces, 1, std::max<Index>(1, most));
+}
+
+}  // namespace
+
+BackwardCut::BackwardCut(const FastCall& c, const FastTileKernels& t) : slices(slice_count(c, t)) {
+  const Index key_tiles = std::max<Index>(1, block_count(c.Tk, t.tile_keys));
+  slice_keys = block_count(key_tiles, slices) * t.tile_keys;
+  slices = std::max<Index>(1, block_count(c.Tk, slice_keys));
+  pieces = c.B * c.G * slices;
+}
+
+BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
+                           const AttentionGradients& g, CallArena& arena, const Executor& executor)
+    : FastCall(call, lowered, Keep::inputs, arena, executor),
+      tiles(fast_tile_kernels(active_isa())),
+      gradients(g),
+      q_width(whole_vectors(D, tiles.lanes)),
+      g_width(whole_vectors(V, tiles.lanes)),
+      cut(*this, tiles),
+      facts(*this, arena, executor),
+      visible(tiles_seen(*this, false, arena)),
+      terms(*this, tiles, g, cut.pieces, cut.slices, arena) {
+  value_vectors = value_panels = 0;
+  const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
+  if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
+  if (!args.prepare.empty()) {
+    prepared_q = arena.array<float>(B * Tq * H * D);
+    prepared_k = arena.array<float>(B * Tk * G * D);
+  }
+  if (wants_along) along = arena.array<double>(B * H * Tq);
+}
+
+BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
+    : FastRowWork(c, c.padded_rows(), c.tiles.tile_keys, arena) {
+  const FastTileKernels& t = c.tiles;
+  const Index rows = c.padded_rows(), slice = c.cut.slice_keys + t.rows;
+  const auto zeros = [&](Index n) {
+    const std::span<float> x = arena.array<float>(n);
+    if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
+    return x;
+  };
+  q = zeros(rows * c.q_width), g = zeros(rows * c.g_width);
+  less = arena.array<float>(rows), reference = arena.array<double>(rows);
+  if (c.q_sums.empty()) dq = arena.array<float>(rows * c.q_width);
+  dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
+  keys = arena.array<float>(t.tile_keys * c.D), values = arena.array<float>(t.tile_keys * c.V);
+  key_rows = zeros(t.tile_keys * c.q_width);
+  const Index tile = (t.tile_rows + t.rows) * t.tile_stride + 2 * (t.tile_stride - t.tile_keys);
+  p = zeros(tile), s = zeros(tile);
+  diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
+  tokens = arena.array<const void*>(t.tile_keys);
+  vector = arena.array<float>(c.q_width);
+}
+
+void add_floats(const Heads& y, Index b, Index t, Index h, double factor, const float* x) noexcept {
+  const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
+  if (y.dtype == DType::f32 && y.dim_stride == 1) {
+    float* to = static_cast<float*>(y.data) + at;
+    for (Index d = 0; d < y.dim; ++d)
+      to[d] = static_cast<float>(static_cast<double>(to[d]) + factor * static_cast<double>(x[d]));
+    return;
+  }
+  for (Index d = 0; d < y.dim; ++d)
+    add_element(y.data, y.dtype, at + d * y.dim_stride, factor * static_cast<double>(x[d]));
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call backward: how it is cut, what is summed, and the memory of one thread.
+#pragma once
+#include "attention/fast/row_facts.h"
+#include "attention/fast/term_sums.h"
+
+namespace posenc::inline v0::detail {
+
+// The work is cut into pieces: the heads of a group against a slice of the keys, of which a piece owns the gradients.
+// The cut is by the shape alone, so that the bits do not depend on the threads.
+struct BackwardCut {
+  explicit BackwardCut(const FastCall&, const FastTileKernels&);
+  Index slices, slice_keys;  // of the keys; slices add to the same gradients of q
+  Index pieces;              // B * G * slices
+};
+
+// value_vectors is 0: the forward pass finds sums of weights only.
+struct BackwardCall : FastCall {
+  BackwardCall(const ReadyCall&, const LoweredCall&, const AttentionGradients&, CallArena&,
+               const Executor&);
+
+  const FastTileKernels& tiles;
+  const AttentionGradients& gradients;
+  const Index q_width, g_width;  // D and V in whole vectors
+  const BackwardCut cut;
+  RowFacts facts;
+  std::span<const std::uint8_t> visible;  // tiles of keys that some query may see
+  // Gradients of q as prepared by slices, [slices][B][H][Tq + rows][q_width]. Empty: there is one slice.
+  std::span<float> q_sums;
+  // Gradients of q and k as prepared, [B][T][heads][D]. Empty: no stage comes before.
+  std::span<float> prepared_q, prepared_k;
+  // [B][H][Tq]: q times its gradient, both without the factors of head and query. Empty: not wanted.
+  std::span<double> along;
+  FastTermSums terms;
+
+  Index padded_rows() const noexcept { return Tq + tiles.rows; }
+  Index row_at(Index b, Index h, Index i) const noexcept { return (b * H + h) * Tq + i; }
+  float* q_sum(Index slice, Index b, Index h) const noexcept {
+    return q_sums.data() + ((slice * B + b) * H + h) * padded_rows() * q_width;
+  }
+};
+
+// y += factor x, of one token.
+void add_floats(const Heads& y, Index b, Index t, Index h, double factor, const float* x) noexcept;
+
+// Memory of one thread.
+struct BackwardWork : FastRowWork {
+  BackwardWork(const BackwardCall&, CallArena&);
+
+  // Rows of one head, and more for the last group.
+  std::span<float> q, g;  // [rows][width]: times scale and log2(e); times what the reference leaves
+  std::span<float> less;  // [rows]
+  std::span<double> reference;    // [rows]
+  std::span<float> dq;            // [rows][q_width]; empty where the call has q_sums
+  std::span<float> dk, dv;        // [keys of a slice and more][width]
+  std::span<float> keys, values;  // of a tile, packed
+  std::span<float> key_rows;      // [tile_keys][q_width]
+  std::span<float> p, s;          // a tile; a vector of zeros stands before its rows
+  std::span<float> diagonals;
+  std::span<const void*> tokens;
+  std::span<float> vector;  // of q
+};
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/row_facts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "attention/call/pieces.h"
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// A log-sum-exp in float is off by 2^-24 of it, and so are all weights of the row.
+constexpr double kLargestFloatSum = 64;
+
+}  // namespace
+
+bool take_vector(const FastKernels& k, const ConstHeads& x, Index b, Index t, Index h, float factor,
+                 float* to, Index width) noexcept {
+  const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
+  std::fill(to + x.dim, to + width, 0.0f);
+  if (x.dim_stride == 1 && x.dtype != DType::f64)
+    return k.take_row[fast_type(x.dtype)](
+        to, static_cast<const std::byte*>(x.data) + at * size_of(x.dtype), x.dim, factor);
+  bool bounded = true;
+  for (Index c = 0; c < x.dim; ++c) {
+    to[c] = factor * static_cast<float>(float_element(x.data, x.dtype, at + c * x.dim_stride));
+    bounded = bounded && std::fabs(to[c]) <= kLargestValue;
+  }
+  return bounded;
+}
+
+RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor)
+    : call_(c),
+      tiles_(fast_tile_kernels(active_isa())),
+      tasks_(task_count(executor, c.B * c.H * c.Tq, most_tasks(c))),
+      width_(whole_vectors(std::max(c.D, c.V), tiles_.lanes)),
+      log2_sum_(arena.array<double>(c.B * c.H * c.Tq)),
+      less_(arena.array<double>(c.B * c.H * c.Tq)),
+      seen_(tiles_seen(c, false, arena)),
+      scratch_(arena.array<float>(tasks_ * 2 * width_)),
+      works_(arena.made<FastWork>(tasks_, [&](Index) { return FastWork(c, arena); })) {}
+
+bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttentionResult& d,
+                        Index row, const Scratch& s, bool& again) noexcept {
+  const Index i = row % call_.Tq, h = row / call_.Tq % call_.H, b = row / call_.Tq / call_.H;
+  const auto n = static_cast<std::size_t>(row);
+  const ConstTensorView& sums = result.log_sum_exp;
+  const double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
+  log2_sum_[n] = HUGE_VAL, less_[n] = 0;
+  if (sum == -HUGE_VAL) return true;
+  // A score beyond kLargestScore has no digits behind the point.
+  if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
+  again = again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
+  log2_sum_[n] = sum * kLog2E;
+  const auto factor =
+      static_cast<float>(*call_.args.scale * call_.head_scale(b, h) * call_.factor(b, i) * kLog2E);
+  if (!std::isfinite(factor) ||
+      !take_vector(call_.kernels, call_.q, b, i, h, factor, s.x, call_.D) ||
+      !take_vector(call_.kernels, result.out, b, i, h, 1, s.x, width_) ||
+      !take_vector(call_.kernels, d.out, b, i, h, 1, s.y, width_))
+    return false;
+  const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
+  less_[n] = static_cast<double>(tiles_.dot(s.x, s.y, width_)) - d_sum;
+  return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
+}
+
+bool RowFacts::keys_are_bounded(Index token, const Scratch& s) const noexcept {
+  const Index j = token % call_.Tk, r = token / call_.Tk;
+  const ConstTensorView& visible = call_.args.mask.key_visible;
+  if (seen_[static_cast<std::size_t>(r * (whole_tiles(call_.Tk) / kTile) + j / kTile)] == 0 ||
+      (!visible.empty() && read_index(visible, r, j) == 0))
+    return true;
+  for (Index g = 0; g < call_.G; ++g)
+    if (!take_vector(call_.kernels, call_.k, r, j, g, 1, s.x, call_.D) ||
+        !take_vector(call_.kernels, call_.args.v, r, j, g, 1, s.x, call_.V))
+      return false;
+  return true;
+}
+
+// Log-sum-exps that are missing, or too coarse in float, from the scores.
+bool RowFacts::sum_again(const Executor& executor) noexcept {
+  std::atomic<bool> bounded{true};
+  parallel_for(executor, static_cast<Index>(call_.blocks.size()), tasks_,
+               [&](Index begin, Index end, Index task) noexcept {
+                 FastWork& w = works_[static_cast<std::size_t>(task)];
+                 for (Index n = begin; n < end && !is_cancelled(executor); ++n) {
+                   run_rows(call_, call_.blocks[static_cast<std::size_t>(n)], w);
+                   for (const RowGroup& g : w.groups)
+                     for (Index m = 0; m < g.count; ++m) {
+                       const FastRow& r = g.row[m];
+                       const double sum =
+                           total_of(call_, w, r, g.first + m, true).log_sum_exp * kLog2E;
+                       if (w.left[static_cast<std::size_t>(g.first + m)] != 0 || std::isnan(sum) ||
+                           sum == HUGE_VAL)
+                         bounded = false;
+                       log2_sum_[at(r.b, r.h, r.i)] = sum == -HUGE_VAL ? HUGE_VAL : sum;
+                     }
+                 }
+               });
+  return bounded;
+}
+
+bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResult& d,
+                    const Executor& executor) noexcept {
+  std::atomic<bool> bounded{true}, again{false};
+  const auto scratch = [&](Index task) {
+    float* x = scratch_.data() + task * 2 * width_;
+    return Scratch{x, x + width_};
+  };
+  parallel_for(executor, call_.B * call_.H * call_.Tq, tasks_,
+               [&](Index begin, Index end, Index task) noexcept {
+                 bool some = false;
+                 for (Index row = begin; row < end && bounded; ++row)
+                   if (!find_row(result, d, row, scratch(task), some)) bounded = false;
+                 if (some) again = true;
+               });
+  parallel_for(executor, call_.R * call_.Tk, tasks_,
+               [&](Index begin, Index end, Index task) noexcept {
+                 for (Index token = begin; token < end && bounded; ++token)
+                   if (!keys_are_bounded(token, scratch(task))) bounded = false;
+               });
+  return bounded && (!again || sum_again(executor));
+}
+
+}  // namespace posenc::v0::detail

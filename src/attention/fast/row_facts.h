@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backward pass knows of each row before it begins, and whether float can work with all numbers of the call.
+#pragma once
+#include <span>
+
+#include "attention/fast/work.h"
+#include "kernels/attention/fast_tiles.h"
+#include "posenc/attention/attend.h"
+
+namespace posenc::inline v0::detail {
+
+// Channels of one token, times factor, in float; the rest of `width` is 0. False: a number is not finite or too large.
+bool take_vector(const FastKernels&, const ConstHeads&, Index b, Index t, Index h, float factor,
+                 float* to, Index width) noexcept;
+
+class RowFacts {
+ public:
+  RowFacts(const FastCall&, CallArena&, const Executor&);
+  // False: the fast engine cannot compute the gradients.
+  bool find(const ConstAttentionResult&, const ConstAttentionResult& d_result,
+            const Executor&) noexcept;
+
+  // log2 of the sum of weights and the sink; infinity: the row has none.
+  double log2_sum(Index b, Index h, Index i) const noexcept { return log2_sum_[at(b, h, i)]; }
+  // sum_j p_ij (d_out_i.v_j) - d log_sum_exp_i
+  double less(Index b, Index h, Index i) const noexcept { return less_[at(b, h, i)]; }
+
+ private:
+  struct Scratch {
+    float *x, *y;
+  };
+  std::size_t at(Index b, Index h, Index i) const noexcept {
+    return static_cast<std::size_t>((b * call_.H + h) * call_.Tq + i);
+  }
+  bool find_row(const ConstAttentionResult&, const ConstAttentionResult&, Index row, const Scratch&,
+                bool& again) noexcept;
+  bool keys_are_bounded(Index token, const Scratch&) const noexcept;
+  bool sum_again(const Executor&) noexcept;
+
+  const FastCall& call_;
+  const FastTileKernels& tiles_;
+  Index tasks_, width_;
+  std::span<double> log2_sum_, less_;
+  std::span<const std::uint8_t> seen_;  // tiles of keys that some query may see
+  std::span<float> scratch_;
+  std::span<FastWork> works_;
+};
+
+}  // namespace posenc::v0::detail

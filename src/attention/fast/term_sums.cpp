@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/term_sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/call/add_to.h"
+#include "core/element.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Numbers of all parts: 16 MiB. Beyond, fewer parts share the pieces.
+constexpr Index kMostSums = Index{1} << 21;
+
+Index numbers_of(const ConstTensorView& table) noexcept {
+  return table.empty() ? 0 : table.count();
+}
+// Whether no two pieces add to the same number of a gradient of the bias.
+bool has_owners(const TensorView& bias, const FastCall& c, Index slices) noexcept {
+  if (bias.empty()) return true;
+  const auto last = static_cast<std::size_t>(bias.rank - 1);
+  if (slices > 1 && bias.shape[last] != c.Tk) return false;
+  if (bias.rank == 2) return c.B * c.G == 1;
+  return bias.shape[0] == c.B && bias.shape[1] >= c.G;
+}
+
+// Each row is one number further along the line than the one after it.
+bool are_neighbours(const ScoreSlopes& x) noexcept {
+  for (Index i = 1; i < x.rows; ++i)
+    if (x.row[i].entry + i != x.row[0].entry) return false;
+  return true;
+}
+
+// Entry of the numbers that a DecayTerm reads; its arrays have one channel.
+Index entry_of_token(const ConstHeads& x, Index heads, Index b, Index token, Index h) noexcept {
+  return (x.batch == 1 ? 0 : b) * x.batch_stride + (x.tokens == 1 ? 0 : token) * x.token_stride +
+         Grouping{heads, x.heads}.of(h) * x.head_stride;
+}
+
+}  // namespace
+
+FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
+                           const AttentionGradients& g, Index pieces, Index slices,
+                           CallArena& arena)
+    : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
+  want_terms(arena);
+  parts_ = has_owners(g.bias, c, slices)
+               ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1, pieces)
+               : 1;
+  sums_ = arena.array<double>(parts_ * size_);
+  table_ = arena.array<double>(line_wanted_ ? largest_ : 0);
+  queries_ = arena.array<double>(decays_ * slices * c.B * c.H * c.Tq);
+  keys_ = arena.array<double>(decays_ * c.B * c.H * c.Tk);
+  if (arena.counts()) return;
+  for (const std::span<double>& x : {sums_, queries_, keys_}) std::fill(x.begin(), x.end(), 0.0);
+}
+
+void FastTermSums::want_terms(CallArena& arena) {
+  const std::span<const Term> all = call_.args.terms;
+  wanted_ = arena.objects<Wanted>(static_cast<Index>(gradients_.terms.size()));
+  for (std::size_t n = 0; n < wanted_.size(); ++n) {
+    const TermGradient& g = gradients_.terms[n];
+    Wanted& w = wanted_[n];
+    if (term_class(all[n]) == TermClass::none) continue;
+    if (std::holds_alternative<DecayTerm>(all[n])) {
+      w.query = g.query.data != nullptr, w.key = g.key.data != nullptr;
+      if (w.query || w.key) w.tokens = decays_++, ++pairs_;
+      continue;
+    }
+    w.table = g.table.empty() ? 0 : numbers_of(term_arrays(all[n]).table);
+    if (w.table == 0) continue;
+    largest_ = std::max(largest_, w.table);
+    if (call_.starts.has_lines()) {
+      line_wanted_ = true;
+    } else {
+      w.at = size_, size_ += w.table, ++pairs_;
+    }
+  }
+  if (line_wanted_) size_ = call_.starts.line_numbers();
+}
+
+double* FastTermSums::of_queries(const Wanted& w, Index slice) noexcept {
+  return queries_.data() + (w.tokens * slices_ + slice) * call_.B * call_.H * call_.Tq;
+}
+double* FastTermSums::of_keys(const Wanted& w) noexcept {
+  return keys_.data() + w.tokens * call_.B * call_.H * call_.Tk;
+}
+
+void FastTermSums::add(const ScoreSlopes& x, Index n) noexcept {
+  if (line_wanted_) add_line(x, part(n));
+  if (pairs_ > 0) add_pairs(x, part(n));
+  if (!gradients_.bias.empty()) add_bias(x);
+}
+
+// Entry e of the lines: the pairs (i, j) with row[i].entry + j = e.
+void FastTermSums::add_line(const ScoreSlopes& x, double* to) noexcept {
+  const Index count = x.keys.end - x.keys.begin;
+  if (are_neighbours(x)) {
+    tiles_.diagonals(x.diagonals, x.s, x.rows, count);
+    double* line = to + x.row[0].entry + x.keys.begin - (x.rows - 1);
+    for (Index n = 0; n < x.rows - 1 + count; ++n) line[n] += static_cast<double>(x.diagonals[n]);
+    return;
+  }
+  for (Index i = 0; i < x.rows; ++i) {
+    double* line = to + x.row[i].entry + x.keys.begin;
+    for (Index j = 0; j < count; ++j) line[j] += static_cast<double>(x.s[i * x.stride + j]);
+  }
+}
+
+void FastTermSums::add_decay(const DecayTerm& t, const Wanted& w, const ScoreSlopes& x,
+                             Index i) noexcept {
+  const FastRow& r = x.row[i];
+  const float* s = x.s + i * x.stride - x.keys.begin;
+  double* keys = of_keys(w) + (r.b * call_.H + r.h) * call_.Tk;
+  double sum = 0;
+  for (Index j = x.keys.begin; j < x.keys.end; ++j) {
+    const auto d = static_cast<double>(s[j]);
+    if (d == 0 || !is_on_side(call_, t, r, j)) continue;
+    sum += d, keys[j] += d;
+  }
+  of_queries(w, x.slice)[(r.b * call_.H + r.h) * call_.Tq + r.i] += sum;
+}
+
+// Pair by pair, to the rows of the term's table.
+void FastTermSums::add_table(const Term& term, const ScoreSlopes& x, double* to) noexcept {
+  const ConstTensorView& table = term_arrays(term).table;
+  const auto* linear = std::get_if<LinearTerm>(&term);
+  const auto* product = std::get_if<ProductTerm>(&term);
+  for (Index i = 0; i < x.rows; ++i) {
+    const FastRow& r = x.row[i];
+    const float* s = x.s + i * x.stride - x.keys.begin;
+    const Index slab = (table.shape[0] == 1 ? 0 : r.b) * table.shape[1] +
+                       Grouping{call_.H, table.shape[1]}.of(r.h);
+    double* rows = to + slab * table.shape[2] * table.shape[3];
+    for (Index j = x.keys.begin; j < x.keys.end; ++j) {
+      if (s[j] == 0) continue;
+      const auto d = static_cast<double>(s[j]);
+      if (linear != nullptr) {
+        const AxisView& axis = call_.axes[static_cast<std::size_t>(linear->axis)];
+        const double delta = axis.delta(r.b, r.i, r.place.row, j);
+        rows[delta > 0 ? 0 : 1] += linear->scale * std::fabs(delta) * d;
+      } else {
+        const Index row = picked_row(call_, *product, r, j);
+        if (row >= 0) rows[row] += product->scale * d;
+      }
+    }
+  }
+}
+
+void FastTermSums::add_pairs(const ScoreSlopes& x, double* to) noexcept {
+  for (std::size_t n = 0; n < wanted_.size(); ++n) {
+    const Term& term = call_.args.terms[n];
+    const Wanted& w = wanted_[n];
+    if (w.table > 0) add_table(term, x, to + w.at);
+    if (const auto* decay = std::get_if<DecayTerm>(&term))
+      for (Index i = 0; (w.query || w.key) && i < x.rows; ++i) add_decay(*decay, w, x, i);
+  }
+}
+
+void FastTermSums::add_bias(const ScoreSlopes& x) noexcept {
+  const TensorView& to = gradients_.bias;
+  for (Index i = 0; i < x.rows; ++i) {
+    const FastRow& r = x.row[i];
+    const float* s = x.s + i * x.stride - x.keys.begin;
+    const PairRow at = pair_row(to, call_.H, r.b, r.h, r.i);
+    for (Index j = x.keys.begin; j < x.keys.end; ++j)
+      if (s[j] != 0) add_element(to.data, to.dtype, at.at(j), static_cast<double>(s[j]));
+  }
+}
+
+void FastTermSums::finish_decay(const DecayTerm& t, const Wanted& w,
+                                const TermGradient& to) noexcept {
+  const Index H = call_.H;
+  for (Index b = 0; b < call_.B; ++b)
+    for (Index h = 0; h < H; ++h) {
+      for (Index i = 0; w.query && i < call_.Tq; ++i)
+        for (Index slice = 0; slice < slices_; ++slice)
+          add_element(to.query.data, to.query.dtype, entry_of_token(to.query, H, b, i, h),
+                      t.scale * of_queries(w, slice)[(b * H + h) * call_.Tq + i]);
+      for (Index j = 0; w.key && j < call_.Tk; ++j)
+        add_element(to.key.data, to.key.dtype, entry_of_token(to.key, H, b, j, h),
+                    -t.scale * of_keys(w)[(b * H + h) * call_.Tk + j]);
+    }
+}
+
+void FastTermSums::finish() noexcept {
+  for (Index n = 1; n < parts_; ++n)
+    for (Index at = 0; at < size_; ++at) sums_[static_cast<std::size_t>(at)] += part(n)[at];
+  for (std::size_t n = 0; n < wanted_.size(); ++n) {
+    const Term& term = call_.args.terms[n];
+    const Wanted& w = wanted_[n];
+    if (const auto* decay = std::get_if<DecayTerm>(&term))
+      finish_decay(*decay, w, gradients_.terms[n]);
+    if (w.table == 0) continue;
+    const auto size = static_cast<std::size_t>(w.table);
+    if (!line_wanted_) {
+      add_to(gradients_.terms[n].table, sums_.subspan(static_cast<std::size_t>(w.at), size));
+      continue;
+    }
+    const std::span<double> table = table_.first(size);
+    std::fill(table.begin(), table.end(), 0.0);
+    call_.starts.pull_line(term, sums_.data(), table.data());
+    add_to(gradients_.terms[n].table, table);
+  }
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of the fast attention engine backward, for every instruction set.
+#include "kernels/attention/fast_tiles.h"
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/fast_tiles.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#include "kernels/attention/fast_products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+// p, s and a block of q and g stay in the second cache; k and v are read from there too.
+constexpr Index kTileRows = kStripRows == 12 ? 96 : 48;
+constexpr Index kTileKeys = kStripRows == 12 ? 128 : 192;
+constexpr Index kTileStride = kTileKeys + (kLanes > 1 ? kLanes : 16);
+
+template <int R, int N, bool kStart>
+HWY_INLINE void SlopeTile(const FastTileKeys& t, const FastTileRows& s, Index key) {
+  F c[R][N];
+  const Index panel = key / kPanel * kPanel;
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F shift = SetF(s.shift[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) {
+      if constexpr (kStart)
+        c[r][x] = AddF(LoadF(s.start[r] + key + x * kLanes), shift);
+      else
+        c[r][x] = shift;
+    }
+  }
+  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(s.p + r * kTileStride + key + x * kLanes, Exp2F(c[r][x]));
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F less = SetF(-s.less[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
+  }
+  AddProduct(c, s.g, t.g_width, 1, t.v + panel * t.value_channels + key % kPanel, kPanel,
+             t.value_channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) {
+    const Index at = r * kTileStride + key + x * kLanes;
+    StoreF(s.s + at, MulF(c[r][x], LoadF(s.p + at)));
+  }
+}
+
+template <int R, bool kStart>
+HWY_NOINLINE void Slopes(const FastTileKeys& t, const FastTileRows& s) noexcept {
+  Index key = 0;
+  for (; key + kLanes < s.keys; key += kPanel) SlopeTile<R, 2, kStart>(t, s, key);
+  if (key < s.keys) SlopeTile<R, 1, kStart>(t, s, key);
+}
+
+// R rows of `to`, N vectors of each.
+template <int R, int N>
+HWY_INLINE void AddTile(float* to, const float* a, Index row, Index step, const float* b,
+                        Index count, Index width) {
+  F c[R][N];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      LoadF(to + r * width + x * kLanes);
+  AddProduct(c, a, row, step, b, width, count);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(to + r * width + x * kLanes, c[r][x]);
+}
+template <int R>
+HWY_INLINE void AddGroup(float* to, const float* a, Index row, Index step, const float* b,
+                         Index count, Index width) {
+  Index c = 0;
+  for (; c + kPanel <= width; c += kPanel) AddTile<R, 2>(to + c, a, row, step, b + c, count, width);
+  if (c < width) AddTile<R, 1>(to + c, a, row, step, b + c, count, width);
+}
+// Groups of kStripRows, and where fewer are left, of kFewRows.
+template <bool kOuter>
+HWY_INLINE void AddAll(float* to, const float* a, const float* b, Index rows, Index count,
+                       Index width) {
+  constexpr Index row = kOuter ? 1 : kTileStride, step = kOuter ? kTileStride : 1;
+  for (Index r = 0; r < rows;) {
+    const Index rest = rows - r;
+    if (rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows)) {
+      AddGroup<kFewRows>(to + r * width, a + r * row, row, step, b, count, width);
+      r += kFewRows;
+    } else {
+      AddGroup<kStripRows>(to + r * width, a + r * row, row, step, b, count, width);
+      r += kStripRows;
+    }
+  }
+}
+void AddOuter(float* to, const float* a, const float* b, Index rows, Index keys,
+              Index width) noexcept {
+  AddAll<true>(to, a, b, keys, rows, width);
+}
+void AddRows(float* to, const float* a, const float* b, Index rows, Index keys,
+             Index width) noexcept {
+  AddAll<false>(to, a, b, rows, keys, width);
+}
+
+// Rows are read one number further each: no store is read again before it has left the store buffer.
+void Diagonals(float* to, const float* a, Index rows, Index keys) noexcept {
+  for (Index n = 0; n < rows - 1 + keys; n += kLanes) {
+    // Vector n of row i begins at its number `first + i`, and meets numbers of [-lanes + 1, keys).
+    const Index first = n - (rows - 1);
+    const Index begin = std::max<Index>(0, -first - kLanes + 1);
+    const Index end = std::min(rows, keys - first);
+    F sum[4] = {SetF(0), SetF(0), SetF(0), SetF(0)};
+    const float* x = a + first;
+    Index i = begin;
+    for (; i + 4 <= end; i += 4)
+      POSENC_UNROLL for (int y = 0; y < 4; ++y) sum[y] =
+          AddF(sum[y], LoadF(x + (i + y) * (kTileStride + 1)));
+    for (; i < end; ++i) sum[0] = AddF(sum[0], LoadF(x + i * (kTileStride + 1)));
+    StoreF(to + n, AddF(AddF(sum[0], sum[1]), AddF(sum[2], sum[3])));
+  }
+}
+
+float Dot(const float* a, const float* b, Index n) noexcept {
+  F sum = SetF(0);
+  for (Index i = 0; i < n; i += kLanes) sum = MulAddF(LoadF(a + i), LoadF(b + i), sum);
+  return SumF(sum);
+}
+
+#undef POSENC_UNROLL
+
+constexpr FastTileKernels kTileKernels{kLanes,
+                                       kStripRows,
+                                       kFewRows,
+                                       kTileRows,
+                                       kTileKeys,
+                                       kTileStride,
+                                       {{Slopes<kStripRows, false>, Slopes<kStripRows, true>},
+                                        {Slopes<kFewRows, false>, Slopes<kFewRows, true>}},
+                                       AddOuter,
+                                       AddRows,
+                                       Diagonals,
+                                       Dot};
+
+}  // namespace
+
+const FastTileKernels* table_of_fast_tiles() {
+  return &kTileKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::inline v0::detail {
+HWY_EXPORT(table_of_fast_tiles);
+const FastTileKernels& fast_tile_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_fast_tiles), isa);
+}
+}  // namespace posenc::v0::detail
+#endif

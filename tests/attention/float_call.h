@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls in float for the fast engine, and what the reference in double says of them.
+#pragma once
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "attention/engine_compare.h"
+#include "posenc/attention/explain_plan.h"
+#include "posenc/positions/sequence.h"
+#include "support/random.h"
+
+namespace posenc {
+
+// Of scores below 50: docs/attention.md, "Engines".
+inline constexpr double kFloatError = 2e-5;
+inline double fast_tolerance(DType t) {
+  return kFloatError + (t == DType::bf16 ? 0x1p-8 : t == DType::f16 ? 0x1p-10 : 0);
+}
+
+inline CallResult of_attend(const AttentionArgs& a, const Executor& e = default_executor()) {
+  ResultArrays to(a, a.q.dtype);
+  attend(a, to.r, e);
+  return {widened(to.r.out), to.lse, {}, {}};
+}
+inline CallResult forward_of_reference(const AttentionArgs& a) {
+  ResultArrays to(a, DType::f64);
+  support::attention_forward(a, to.r);
+  return {widened(to.r.out), to.lse, {}, {}};
+}
+inline bool is_fast(const AttentionArgs& a) {
+  return explain_plan(a).engine == "fast";
+}
+inline std::string wrong_of_fast(const CallResult& got, const AttentionArgs& plain, DType type) {
+  return differences(got, forward_of_reference(plain), fast_tolerance(type), kFloatError);
+}
+
+// The same with gradients, by the fast engine where it takes the call. d: d_out and d_log_sum_exp.
+inline CallResult gradients_of_fast(const AttentionArgs& a, const Executor& e = default_executor(),
+                                    bool with_sums = true) {
+  const EngineUpstream up(a);
+  ResultArrays to(a, a.q.dtype);
+  GradientArrays g(a);
+  attend(a, to.r, e);
+  ConstAttentionResult read = to.r;
+  if (!with_sums) read.log_sum_exp = {};
+  attend_backward(a, read, {up.d_out, up.d_lse}, g.g, e);
+  return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
+}
+// Gradients of the output rounded to 16 bits: d_out.out is read of the rounded output.
+inline double gradient_tolerance(DType t) {
+  return t == DType::bf16 ? 0.05 : t == DType::f16 ? 0.01 : 5 * kFloatError;
+}
+inline std::string wrong_gradients(const CallResult& got, const CallResult& want, DType type) {
+  std::string text =
+      differences({got.out, got.log_sum_exp, {}, {}}, {want.out, want.log_sum_exp, {}, {}},
+                  fast_tolerance(type), kFloatError);
+  if (got.gradients.size() != want.gradients.size()) return text + "gradients";
+  for (std::size_t n = 0; n < got.gradients.size(); ++n)
+    if (const double d = difference(got.gradients[n], want.gradients[n]);
+        !(d <= gradient_tolerance(type)))
+      text += "d " + got.names[n] + " " + std::to_string(d) + "; ";
+  return text;
+}
+
+// q, k and v of normal numbers in float, and the same as doubles.
+struct FloatCall {
+  FloatCall(Index b, Index queries, Index keys, Index h, Index g, Index d, Index dv,
+            std::uint64_t seed)
+      : B(b), Tq(queries), Tk(keys), H(h), G(g), D(d), V(dv) {
+    test::Random r(seed);
+    const Index sizes[] = {B * Tq * H * D, B * Tk * G * D, B * Tk * G * V};
+    for (std::size_t n = 0; n < 3; ++n) {
+      for (const double x : r.normals(static_cast<std::size_t>(sizes[n]) + 1)) {
+        narrow[n].push_back(static_cast<float>(x));
+        wide[n].push_back(static_cast<double>(narrow[n].back()));
+      }
+    }
+    args.scale = 1 / std::sqrt(static_cast<double>(D));
+    query_at = arange(keys - queries, queries), key_at = arange(0, keys);
+    args.query_positions = query_at, args.key_positions = key_at;
+    args.mask.query_offset = Tk - Tq;
+    args.q = view(narrow[0], Tq, H, D), args.k = view(narrow[1], Tk, G, D),
+    args.v = view(narrow[2], Tk, G, V);
+  }
+  template <class T>
+  ConstHeads view(const std::vector<T>& x, Index tokens, Index count, Index dim) const {
+    return heads(tensor(x.data(), {B, tokens, count, dim}), HeadsLayout::bthd);
+  }
+  AttentionArgs plain() const {
+    AttentionArgs a = args;
+    a.q = view(wide[0], Tq, H, D), a.k = view(wide[1], Tk, G, D), a.v = view(wide[2], Tk, G, V);
+    return a;
+  }
+  std::string wrong() const {
+    EXPECT_TRUE(is_fast(args)) << explain_plan(args).others[0].why_not;
+    return posenc::wrong_of_fast(of_attend(args), plain(), DType::f32);
+  }
+  std::string wrong_backward() const {
+    EXPECT_EQ(explain_plan(args).backward_engine, "fast");
+    return wrong_gradients(gradients_of_fast(args), of_reference(plain()), DType::f32);
+  }
+  Index B, Tq, Tk, H, G, D, V;
+  std::vector<float> narrow[3];
+  std::vector<double> wide[3];
+  OwnedPositions query_at, key_at;
+  AttentionArgs args;
+};
+
+}  // namespace posenc
