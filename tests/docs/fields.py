@@ -105,8 +105,7 @@ def unlisted(readme, posenc):
         words = page.read_text()
         names = [n for _, n, *_ in TABLE.findall(words)] or [page.stem]
         cards = [json.loads(listed(posenc, n, "--json")) for n in names]
-        title = re.search(r"^# (.*)$", words, re.M)[1]
-        yield f"| [{title}]({page.name}) | {', '.join(f'`{n}`' for n in names)} | {cards[0]['title']} |\n"
+        yield f"| [{', '.join(f'`{n}`' for n in names)}]({page.name}) | {cards[0]['title']} |\n"
 
 
 def list_pages(readme, posenc, write):
@@ -114,7 +113,7 @@ def list_pages(readme, posenc, write):
     lines = list(unlisted(readme, posenc))
     if lines and write:
         text = readme.read_text()
-        end = re.search(r"^\| page \|.*\n(?:\|.*\n)*", text, re.M).end()
+        end = re.search(r"^\| scheme \| what it adds \|.*\n(?:\|.*\n)*", text, re.M).end()
         readme.write_text(text[:end] + "".join(lines) + text[end:])
     elif lines:
         yield from (f"{readme}: lacks a line for a page; tests/docs/fields.py --write adds {line.strip()}" for line in lines)
