@@ -129,11 +129,7 @@ def entry(name, node, like=None):
 
 def pages_of_schemes():
     """{name of a scheme: the page with the table of its fields}"""
-    found = {}
-    for path in sorted(DOCS.rglob("*.md")):
-        for names in re.findall(r"<!-- fields ([\w ]+?) -->", path.read_text()):
-            found.update((name, path.relative_to(DOCS).as_posix()) for name in names.split())
-    return found
+    return {name: path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") for name in re.findall(r"<!-- fields (\w+)", path.read_text())}
 
 
 def scheme_row(name, node, pages):
