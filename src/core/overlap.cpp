@@ -176,14 +176,16 @@ void check_no_self_overlap(std::string_view who, const Operand& out) {
                 : i + 1 < m.count ? ", "
                                   : " and ") +
                std::to_string(m.axis[static_cast<std::size_t>(i)].stride);
-  refuse(who,
-         "elements of " + std::string(out.name) + " must not share memory: strides are " + strides);
+  refuse_sentence(
+      who, out.name,
+      "elements of " + std::string(out.name) + " must not share memory: strides are " + strides);
 }
 
 void check_in_place(std::string_view who, const Operand& in, const Operand& out) {
   if (!same_view(in.memory, out.memory) && overlaps(in.memory, out.memory))
-    refuse(who, std::string(in.name) + " and " + std::string(out.name) +
-                    " must be the same view or not overlap at all");
+    refuse_sentence(who, out.name,
+                    std::string(in.name) + " and " + std::string(out.name) +
+                        " must be the same view or not overlap at all");
 }
 
 void check_separate(std::string_view who, const Operand& in, const Operand& out) {

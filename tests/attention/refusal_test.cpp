@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/attention/attention.h"
+#include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/relative/scheme.h"
 #include "posenc/rotary/rope.h"
@@ -43,8 +44,13 @@ std::string says(const F& change) {
   Good g;
   change(g);
   return test::refusal([&] {
-    check_attention(g.a, g.r);
-    check_attention_indices(g.a);
+    try {
+      check_attention(g.a, g.r);
+      check_attention_indices(g.a);
+    } catch (const ArgumentError& e) {
+      EXPECT_FALSE(e.field().empty()) << e.what() << " names no argument";
+      throw;
+    }
   });
 }
 

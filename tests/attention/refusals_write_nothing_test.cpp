@@ -280,6 +280,7 @@ void expect_refused(const RefusalCall& call, const SpoiltCall& spoilt) {
     call.run(w);
   } catch (const ArgumentError& e) {
     what = e.what();
+    EXPECT_FALSE(e.field().empty()) << what << " names no argument";
   } catch (const std::exception& e) {
     what = std::string("another error: ") + e.what();
   }

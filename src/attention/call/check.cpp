@@ -62,20 +62,22 @@ void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
   const FieldName what("stage ", enum_text(g.kind), " ");
   const bool weighted = g.kind == StageKind::add || g.kind == StageKind::rms;
   if (!weighted && (!g.q.empty() || !g.k.empty()))
-    refuse(kAttention, what + "must not have arrays of q or k");
+    refuse_sentence(kAttention, what.name(), what + "must not have arrays of q or k");
   if (g.kind == StageKind::add && g.q.empty() && g.k.empty())
-    refuse(kAttention, what + "must have a bias of q or of k");
+    refuse_sentence(kAttention, what.name(), what + "must have a bias of q or of k");
   check_real(g.q, {divisor_of(s.heads), s.dim}, {what, "array of q"});
   check_real(g.k, {divisor_of(s.key_heads), s.dim}, {what, "array of k"});
   if (!std::isfinite(g.epsilon) || g.epsilon < 0)
     refuse_field(kAttention, what + "epsilon", "must be finite and not negative", g.epsilon);
   const bool rotates = g.kind == StageKind::rotate;
   if (rotates != (g.rotary != nullptr))
-    refuse(kAttention, what + (rotates ? "needs a rotary spec" : "must not have a rotary spec"));
-  if (g.value && !rotates) refuse(kAttention, what + "must not name the value");
+    refuse_sentence(kAttention, what.name(),
+                    what + (rotates ? "needs a rotary spec" : "must not have a rotary spec"));
+  if (g.value && !rotates)
+    refuse_sentence(kAttention, what.name(), what + "must not name the value");
   if (g.value && s.value_dim != s.dim)
-    refuse(kAttention, what + "of v needs the head size of q, " + std::to_string(s.dim),
-           s.value_dim);
+    refuse_number(kAttention, what.name(),
+                  what + "of v needs the head size of q, " + std::to_string(s.dim), s.value_dim);
   if (rotates) needs_axis(a, 0, what);
 }
 
@@ -87,11 +89,13 @@ void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion&
   check_extent(kAttention, "q of a region", r.qk.q);
   check_extent(kAttention, "k of a region", r.qk.k);
   if (!given(r.qk.q, s.batch, s.queries) || r.qk.q.heads != s.heads)
-    refuse_shape(kAttention, "q of a region must be like that of the call", shape_text(r.qk.q));
+    refuse_shape(kAttention, "q of a region", "must be like that of the call", shape_text(r.qk.q));
   if (!given(r.qk.k, s.key_rows, s.keys) || !fits(r.qk.k.heads, divisor_of(s.heads)))
-    refuse_shape(kAttention, "k of a region must be like that of the call", shape_text(r.qk.k));
-  if (r.chunk < 1) refuse(kAttention, "the chunk of a region must be positive", r.chunk);
-  if (r.low > r.high) refuse(kAttention, "low of a region must not be above high", r.low);
+    refuse_shape(kAttention, "k of a region", "must be like that of the call", shape_text(r.qk.k));
+  if (r.chunk < 1)
+    refuse_number(kAttention, "chunk", "the chunk of a region must be positive", r.chunk);
+  if (r.low > r.high)
+    refuse_number(kAttention, "low", "low of a region must not be above high", r.low);
   needs_axis(a, r.axis, "a region");
 }
 
@@ -107,9 +111,10 @@ void check_tensors(const AttentionArgs& a) {
     refuse_field(kAttention, "q", "must have heads and channels", std::min(q.heads, q.dim));
   check_same(k.dim, q.dim, "k", "must have the head size of q");
   if (k.heads < 1 || q.heads % k.heads != 0)
-    refuse(kAttention,
-           "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
-           k.heads);
+    refuse_number(
+        kAttention, "k",
+        "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
+        k.heads);
   check_same(v.batch, k.batch, "v", "must have the batch of k");
   check_same(v.heads, k.heads, "v", "must have the heads of k");
   check_same(v.tokens, k.tokens, "v", "must have the tokens of k");
@@ -216,22 +221,21 @@ void check_like(const ConstHeads& g, const ConstHeads& x, const FieldName& what)
 
 void check_like(const ConstTensorView& g, const ConstTensorView& x, const FieldName& what) {
   if (g.empty()) return;
-  if (x.empty())
-    refuse(kAttention, "gradient of " + what + " is given, but the call has no such tensor");
+  const FieldName name("gradient of ", what);
+  if (x.empty()) refuse_field(kAttention, name, "is given, but the call has no such tensor");
   bool same = g.rank == x.rank;
   for (std::int32_t i = 0; same && i < g.rank; ++i)
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
-  if (!same) refuse_shape(kAttention, "gradient of " + what + " must have its shape", g);
-  check_type(kAttention, g.dtype, {"gradient of ", what});
-  if (g.device != Device::cpu)
-    refuse(kAttention, "gradient of " + what + " must be in the CPU's memory");
-  check_extent(kAttention, FieldName("gradient of ", what), g);
+  if (!same) refuse_shape(kAttention, name, "must have its shape", g);
+  check_type(kAttention, g.dtype, name);
+  if (g.device != Device::cpu) refuse_field(kAttention, name, "must be in the CPU's memory");
+  check_extent(kAttention, name, g);
 }
 
-void check_count(std::size_t got, std::size_t want, const FieldName& what) {
+void check_count(std::size_t got, std::size_t want, const char* field, const FieldName& what) {
   if (got != 0 && got != want)
-    refuse(kAttention, "there must be a gradient for each " + what + ", or none",
-           static_cast<Index>(got));
+    refuse_number(kAttention, field, "there must be a gradient for each " + what + ", or none",
+                  static_cast<Index>(got));
 }
 
 void check_term_gradient(const TermGradient& g, const Term& term) {
@@ -261,17 +265,17 @@ void check_attention(const AttentionArgs& a, const AttentionGradients& g) {
   check_like(g.bias, a.mask.bias, "bias");
   check_like(g.mix_before, a.mix_before, "mix_before");
   check_like(g.mix_after, a.mix_after, "mix_after");
-  check_count(g.prepare.size(), a.prepare.size(), "stage");
+  check_count(g.prepare.size(), a.prepare.size(), "prepare", "stage");
   for (std::size_t i = 0; i < g.prepare.size(); ++i) {
     check_like(g.prepare[i].q, a.prepare[i].q, "a stage's array of q");
     check_like(g.prepare[i].k, a.prepare[i].k, "a stage's array of k");
   }
-  check_count(g.regions.size(), a.regions.size(), "region");
+  check_count(g.regions.size(), a.regions.size(), "regions", "region");
   for (std::size_t i = 0; i < g.regions.size(); ++i) {
     check_like(g.regions[i].q, a.regions[i].qk.q, "q of a region");
     check_like(g.regions[i].k, a.regions[i].qk.k, "k of a region");
   }
-  check_count(g.terms.size(), a.terms.size(), "term");
+  check_count(g.terms.size(), a.terms.size(), "terms", "term");
   for (std::size_t i = 0; i < g.terms.size(); ++i) check_term_gradient(g.terms[i], a.terms[i]);
   check_overlap(a, g);
 }

@@ -29,8 +29,8 @@ void check_classes(const ConstTensorView& v, Index classes) {
     for (Index j = 0; j < v.shape[1]; ++j) {
       const Index c = element(v, i, j);
       if (c < 0 || c >= classes)
-        refuse(kAttention,
-               "a class of a pair must lie between 0 and " + std::to_string(classes - 1), c);
+        refuse_number(kAttention, "pair",
+                      "a class of a pair must lie between 0 and " + std::to_string(classes - 1), c);
     }
 }
 
@@ -40,9 +40,9 @@ void check_pages(const AttentionArgs& a, const CallSizes& s) {
     for (Index p = 0; p * a.k.tokens < element(a.mask.key_length, row); ++p) {
       const Index page = element(a.block_table, row, p);
       if (page < 0 || page >= a.k.batch)
-        refuse(kAttention,
-               "a page of block_table must lie between 0 and " + std::to_string(a.k.batch - 1),
-               page);
+        refuse_number(
+            kAttention, "block_table",
+            "a page of block_table must lie between 0 and " + std::to_string(a.k.batch - 1), page);
     }
 }
 

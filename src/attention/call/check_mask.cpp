@@ -66,7 +66,8 @@ void check_sequences(const AttentionArgs& a, const CallSizes& s) {
   check_integer(m.query_cu_seqlens, {kAny}, "query_cu_seqlens");
   check_integer(m.key_cu_seqlens, {kAny}, "key_cu_seqlens");
   if (paged && !m.key_cu_seqlens.empty())
-    refuse(kAttention, "key_cu_seqlens and block_table exclude each other");
+    refuse_sentence(kAttention, "key_cu_seqlens",
+                    "key_cu_seqlens and block_table exclude each other");
   if (!paged)
     check_together(m.query_cu_seqlens, m.key_cu_seqlens, "query_cu_seqlens and key_cu_seqlens");
   if (paged && m.key_length.empty()) refuse_field(kAttention, "block_table", "needs key_length");

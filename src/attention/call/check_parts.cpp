@@ -75,15 +75,15 @@ void check_given(const ConstTensorView& v, WantedShape shape, const FieldName& w
 void needs_axis(const AttentionArgs& a, std::int32_t axis, const FieldName& who) {
   const CallSizes s(a);
   for (const Positions* p : {&a.query_positions, &a.key_positions}) {
+    const char* field = p == &a.query_positions ? "query_positions" : "key_positions";
     const Index tokens = p == &a.query_positions ? s.queries : s.keys;
     if (p->data == nullptr && tokens > 0)
       refuse_field(kAttention, who, "needs query_positions and key_positions");
     if (axis < 0 || axis >= p->axes)
-      refuse(kAttention,
-             who + " reads axis " + std::to_string(axis) + " (from 0) of " +
-                 (p == &a.query_positions ? "query_positions" : "key_positions") +
-                 ", which must have as many axes",
-             Index{p->axes});
+      refuse_number(kAttention, field,
+                    who + " reads axis " + std::to_string(axis) + " (from 0) of " + field +
+                        ", which must have as many axes",
+                    Index{p->axes});
   }
 }
 

@@ -58,7 +58,8 @@ void check_row_table(const Checked& c, const PickedRows& t, Index channels) {
   check_table(c, t.table, kAny, channels);
   if (t.table.shape[2] < 1) refuse_field(kAttention, c.what + "table", "must have rows", Index{0});
   if (t.table.shape[2] > 1 && !picks_rows(t))
-    refuse(kAttention, c.what + "must have a line or a pair that picks its rows");
+    refuse_sentence(kAttention, c.what.name(),
+                    c.what + "must have a line or a pair that picks its rows");
 }
 
 // Channels of a factor, 0 where it is absent.
@@ -89,7 +90,9 @@ void check_kind(const Checked& c, const ProductTerm& t) {
                  "must have the channels of query, " + std::to_string(x), y);
   check_picks(c, t);
   if (t.table.empty()) {
-    if (x == 0 || y == 0) refuse(kAttention, c.what + "must have a table, or a query and a key");
+    if (x == 0 || y == 0)
+      refuse_sentence(kAttention, c.what.name(),
+                      c.what + "must have a table, or a query and a key");
     return;
   }
   if (x > 0 && y > 0) {
@@ -104,7 +107,7 @@ void check_kind(const Checked& c, const ProductTerm& t) {
 
 void check_kind(const Checked& c, const DecayTerm& t) {
   if (!t.query.present() && !t.key.present())
-    refuse(kAttention, c.what + "must have a query or a key");
+    refuse_sentence(kAttention, c.what.name(), c.what + "must have a query or a key");
   for (const bool query : {true, false}) {
     const Index n = check_factor(c, query ? t.query : t.key, query);
     if (n > 1)
@@ -115,7 +118,8 @@ void check_kind(const Checked& c, const DecayTerm& t) {
 
 void check_kind(const Checked& c, const GatesTerm& t) {
   const Index x = check_factor(c, t.query, true), y = check_factor(c, t.key, false);
-  if (x == 0 || y == 0) refuse(kAttention, c.what + "must have a query and a key");
+  if (x == 0 || y == 0)
+    refuse_sentence(kAttention, c.what.name(), c.what + "must have a query and a key");
   if (x != y)
     refuse_field(kAttention, c.what + "key",
                  "must have the channels of query, " + std::to_string(x), y);
@@ -125,11 +129,13 @@ void check_kind(const Checked& c, const GatesTerm& t) {
   if (!std::isfinite(t.spread) || t.spread < 0)
     refuse_field(kAttention, c.what + "spread", "must be finite and not negative", t.spread);
   if (t.table.empty() && t.spread != 0)
-    refuse(kAttention, c.what + "with a spread must have a table", t.spread);
+    refuse_number(kAttention, c.what + "spread", c.what + "with a spread must have a table",
+                  t.spread);
   if (t.table.empty()) return;
   // The rows of a table are counted from 0 up; sums of logarithms go down.
   if (t.gate == Gate::log_sigmoid)
-    refuse(kAttention, c.what + "with a table must have the gate sigmoid", enum_text(t.gate));
+    refuse_sentence(kAttention, c.what + "gate", c.what + "with a table must have the gate sigmoid",
+                    enum_text(t.gate));
   check_table(c, t.table, kAny, c.s.dim);
   if (t.table.shape[2] < 1) refuse_field(kAttention, c.what + "table", "must have rows", Index{0});
 }
@@ -162,8 +168,8 @@ void check_kind(const Checked& c, const DistanceMlpTerm& t) {
 
 void check_kind(const Checked& c, const ScoreMlpTerm& t) {
   if (c.number + 1 != c.a.terms.size())
-    refuse(kAttention, c.what + "must be the last term, at most one, number",
-           static_cast<Index>(c.number));
+    refuse_number(kAttention, c.what.name(), c.what + "must be the last term, at most one, number",
+                  static_cast<Index>(c.number));
   const Index h = c.s.heads, channels = t.mlp.in.rank == 3 ? t.mlp.in.shape[1] : h;
   if (channels != h && channels != 2 * h)
     refuse_field(kAttention, c.what + "mlp in",

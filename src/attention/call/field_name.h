@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "posenc/core/error.h"
+
 namespace posenc::inline v0::detail {
 
 class FieldName {
@@ -18,6 +20,11 @@ class FieldName {
       std::copy_n(part.begin(), n, text_.begin() + static_cast<std::ptrdiff_t>(size_));
       size_ += n;
     }
+  }
+  // Without the blank that joins it to the name of a part.
+  std::string_view name() const noexcept {
+    const std::string_view all = *this;
+    return all.ends_with(' ') ? all.substr(0, all.size() - 1) : all;
   }
   operator std::string_view() const noexcept { return {text_.data(), size_}; }
 
@@ -33,5 +40,19 @@ class FieldName {
   std::array<char, 80> text_;
   std::size_t size_ = 0;
 };
+
+// As refuse_sentence, with the number that was got.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_number(std::string_view who,
+                                                                 std::string_view field,
+                                                                 std::string_view sentence,
+                                                                 Index got) {
+  throw ArgumentError(who, field, sentence, std::to_string(got));
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_number(std::string_view who,
+                                                                 std::string_view field,
+                                                                 std::string_view sentence,
+                                                                 double got) {
+  throw ArgumentError(who, field, sentence, number_text(got));
+}
 
 }  // namespace posenc::v0::detail

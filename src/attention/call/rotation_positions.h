@@ -16,8 +16,9 @@ namespace posenc::inline v0::detail {
 inline Positions rotation_positions(const RotarySpec& spec, Positions p) {
   const Index axes = spec.axes();
   if (axes > p.axes)
-    refuse(kAttention,
-           "a rotation must have axes of the positions, at most " + std::to_string(p.axes), axes);
+    refuse_number(kAttention, "positions",
+                  "a rotation must have axes of the positions, at most " + std::to_string(p.axes),
+                  axes);
   p.axes = static_cast<std::int32_t>(axes);
   check_length("rotary", p, {spec.valid_from(), spec.valid_to()});
   return p;

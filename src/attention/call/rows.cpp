@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "attention/call/field_name.h"
 #include "core/extent.h"
 #include "posenc/attention/term.h"
 #include "posenc/core/error.h"
@@ -21,7 +22,8 @@ Index largest_row(const std::int32_t* row, Index count) {
 void check_edges(const IndexLine& line) {
   for (Index i = 0; i + 1 < line.count; ++i)
     if (std::isnan(line.edges[i]) || (i > 0 && line.edges[i] < line.edges[i - 1]))
-      refuse("attention", "edges of a line must be numbers that do not decrease", line.edges[i]);
+      detail::refuse_number("attention", "edges",
+                            "edges of a line must be numbers that do not decrease", line.edges[i]);
 }
 
 }  // namespace
@@ -70,28 +72,29 @@ void check_rows(const Term& term) {
   };
   for (const IndexLine& line : t->lines) {
     if (line.row == nullptr) continue;
-    if (line.count < 1) refuse("attention", "a line must have at least one row", line.count);
+    if (line.count < 1)
+      detail::refuse_number("attention", "line", "a line must have at least one row", line.count);
     if (line.count > detail::kMostSize)
-      refuse("attention", "a line must have at most 2^40 rows", line.count);
+      detail::refuse_number("attention", "line", "a line must have at most 2^40 rows", line.count);
     if (line.edges != nullptr) check_edges(line);
     count_in(largest_row(line.row, line.count));
   }
   if (t->pair.row != nullptr) {
     const IndexPair& p = t->pair;
     if (p.query_classes < 1 || p.key_classes < 1)
-      refuse("attention", "a pair must have classes of queries and of keys",
-             std::min(p.query_classes, p.key_classes));
+      detail::refuse_number("attention", "pair", "a pair must have classes of queries and of keys",
+                            std::min(p.query_classes, p.key_classes));
     if (detail::saturated_product({p.query_classes, p.key_classes}) > detail::kMostSize)
-      refuse("attention", "a pair must have at most 2^40 rows, classes of queries",
-             p.query_classes);
+      detail::refuse_number("attention", "pair",
+                            "a pair must have at most 2^40 rows, classes of queries",
+                            p.query_classes);
     count_in(largest_row(p.row, p.query_classes * p.key_classes));
   }
   if (!any || all_disabled || t->table.rank != 4) return;
   if (sum >= t->table.shape[2])
-    refuse("attention",
-           "term " + std::string(term_name(term)) +
-               " rows must lie inside its table, the sum of the largest of its lines and its pair",
-           sum);
+    refuse_field("attention", "term " + std::string(term_name(term)) + " rows",
+                 "must lie inside its table, the sum of the largest of its lines and its pair",
+                 sum);
 }
 
 }  // namespace posenc::v0

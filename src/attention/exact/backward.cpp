@@ -210,13 +210,16 @@ void pull_part(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, 
 
 void check_read_scores(const AttentionArgs& a, const ConstTensorView& d) {
   if (d.device != Device::cpu)
-    refuse(kAttention, "the gradient of the scores must be in the CPU's memory");
+    refuse_field(kAttention, "the gradient of the scores", "must be in the CPU's memory");
   if (d.dtype != DType::f64 && d.dtype != DType::f32)
-    refuse(kAttention, "the gradient of the scores must be f64 or f32", dtype_name(d.dtype));
+    refuse_field(kAttention, "the gradient of the scores", "must be f64 or f32",
+                 dtype_name(d.dtype));
   const Index want[] = {a.q.batch, a.q.heads, a.q.tokens, CallSizes(a).keys};
   if (d.rank != 4 || !std::equal(want, want + 4, d.shape.begin()))
-    refuse_shape(kAttention, "the gradient of the scores must be [batch, heads, queries, keys]", d);
-  if (d.empty() && d.count() > 0) refuse(kAttention, "the gradient of the scores must not be null");
+    refuse_shape(kAttention, "the gradient of the scores", "must be [batch, heads, queries, keys]",
+                 d);
+  if (d.empty() && d.count() > 0)
+    refuse_field(kAttention, "the gradient of the scores", "must not be null");
 }
 
 void run_backward(const ReadyCall& call, const LoweredCall& lowered, const GivenGradient& d,

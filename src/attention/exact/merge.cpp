@@ -120,12 +120,13 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
   check_part(whole, s, false, "the whole");
   check_part(d_whole, s, false, "the gradient of the whole");
   if (d_parts.size() != parts.size())
-    refuse(kAttention, "there must be a gradient for each part",
-           static_cast<Index>(d_parts.size()));
+    refuse_number(kAttention, "d_parts", "there must be a gradient for each part",
+                  static_cast<Index>(d_parts.size()));
   for (const AttentionResult& d : d_parts) {
     if (d.out.data != nullptr) check_part({d.out, {}}, s, false, "the gradient of a part");
     if (d.out.data != nullptr && d.out.dtype != DType::f64 && d.out.dtype != DType::f32)
-      refuse(kAttention, "the gradient of a part must be f64 or f32", dtype_name(d.out.dtype));
+      refuse_field(kAttention, "the gradient of a part", "must be f64 or f32",
+                   dtype_name(d.out.dtype));
     if (!d.log_sum_exp.empty())
       check_part({whole.out, d.log_sum_exp}, s, true, "the gradient of a part");
   }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "attention/call/field_name.h"
 #include "attention/plan/plan_call.h"
 #include "core/element.h"
 #include "core/extent.h"
@@ -112,11 +113,11 @@ bool is_far(const Extent& e) noexcept {
 }
 
 [[noreturn]] void refuse_distance(const DistanceRange& lowered, Index got) {
-  refuse(kPlan,
-         "the distances of a call must lie in those that were lowered, " +
-             std::to_string(lowered.min) + " to " + std::to_string(lowered.max) +
-             (lowered.runs.empty() ? "" : ", of which not all were"),
-         got);
+  refuse_number(kPlan, "query_positions",
+                "the distances of a call must lie in those that were lowered, " +
+                    std::to_string(lowered.min) + " to " + std::to_string(lowered.max) +
+                    (lowered.runs.empty() ? "" : ", of which not all were"),
+                got);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "attention/call/field_name.h"
 #include "attention/plan/plan_call.h"
 #include "core/element.h"
 #include "posenc/core/error.h"
@@ -21,12 +22,14 @@ void join_requests(const std::string& who, const CallRequests& own, CallRequests
   }
   if (!own.head_scale.empty()) {
     if (!all.head_scale.empty())
-      refuse(kPlan, "only one scheme may require a scale for each head; a second one is", who);
+      refuse_sentence(kPlan, "schemes",
+                      "only one scheme may require a scale for each head; a second one is", who);
     all.head_scale = own.head_scale;
   }
   if (!own.head_side.empty()) {
     if (!all.head_side.empty())
-      refuse(kPlan, "only one scheme may require a side for each head; a second one is", who);
+      refuse_sentence(kPlan, "schemes",
+                      "only one scheme may require a side for each head; a second one is", who);
     all.head_side = own.head_side;
   }
   if (own.normalisation != Normalisation::softmax) {
@@ -50,10 +53,10 @@ void lower_scheme(const PlanScheme& scheme, const ScoreShape& shape, SchemeTerms
       refuse_field(
           kPlan, "lower",
           "must be given distance_ranges of the positions, by which " + who + " adds to the score");
-    refuse(kPlan,
-           "query_positions and key_positions must have the axes that " + who +
-               " reads, as [axes, batch, tokens]",
-           static_cast<Index>(shape.distance.size()));
+    refuse_number(kPlan, "query_positions",
+                  "query_positions and key_positions must have the axes that " + who +
+                      " reads, as [axes, batch, tokens]",
+                  static_cast<Index>(shape.distance.size()));
   }
 }
 

@@ -15,14 +15,14 @@ const NamedArray* find_array(std::span<const NamedArray> list, const std::string
   const NamedArray* found = nullptr;
   for (const NamedArray& a : list) {
     if (a.name != name) continue;
-    if (found != nullptr) refuse(kPlan, "an array must be given once", name);
+    if (found != nullptr) refuse_sentence(kPlan, name, "an array must be given once", name);
     found = &a;
   }
   return found;
 }
 
 void refuse_unknown(std::string_view what, const std::string& names, std::string_view got) {
-  if (names.empty()) refuse(kPlan, "the schemes have no " + std::string(what), got);
+  if (names.empty()) refuse_sentence(kPlan, what, "the schemes have no " + std::string(what), got);
   refuse_field(kPlan, what, std::string("must be one of") + names, got);
 }
 
@@ -76,8 +76,8 @@ AttentionPlan::AttentionPlan(std::vector<AnyRelativeScheme> schemes, const Atten
   if (rotary != nullptr) {
     check_rotary(*rotary);
     if (rotary->head_dim != s.sizes.head_dim)
-      refuse(
-          kPlan,
+      detail::refuse_number(
+          kPlan, "head_dim",
           "head_dim of the rotary encoding must be that of q, " + std::to_string(s.sizes.head_dim),
           rotary->head_dim);
     s.rotary = *rotary;

@@ -25,8 +25,9 @@ AttentionArgs zero_call(const LoweredAttention& plan, const Positions& query,
       refuse_field(detail::kPlan, std::string(what) + " positions of a bias",
                    "must be those of one sequence", p->batch);
   if (plan.reads_content())
-    refuse(detail::kPlan,
-           "the schemes of a bias must not read q, k or v; scores shows what such a scheme adds");
+    refuse_sentence(
+        detail::kPlan, "schemes",
+        "the schemes of a bias must not read q, k or v; scores shows what such a scheme adds");
   AttentionArgs a;
   a.q = zeros(query.count, s.heads, s.head_dim);
   a.k = zeros(key.count, s.key_heads, s.head_dim);

@@ -160,9 +160,10 @@ void PlanCall::check_distances(const LoweredState& s) const {
 
 void PlanCall::merge_requests(const LoweredState& s) {
   if (args.scale && *args.scale != s.scale)
-    refuse(kPlan,
-           "scale of the call must be absent or that of the plan, which AttentionSizes::scale sets",
-           *args.scale);
+    refuse_number(
+        kPlan, "scale",
+        "scale of the call must be absent or that of the plan, which AttentionSizes::scale sets",
+        *args.scale);
   args.scale = s.scale;
   const CallRequests& r = s.requests;
   if (!r.head_scale.empty()) {
@@ -177,8 +178,8 @@ void PlanCall::merge_requests(const LoweredState& s) {
   }
   if (r.normalisation == Normalisation::softmax) return;
   if (args.normalisation != Normalisation::softmax && args.normalisation != r.normalisation)
-    refuse(kPlan, "normalisation of the call must be that of the scheme",
-           enum_text(args.normalisation));
+    refuse_sentence(kPlan, "normalisation", "normalisation of the call must be that of the scheme",
+                    enum_text(args.normalisation));
   args.normalisation = r.normalisation;
 }
 
@@ -202,7 +203,8 @@ void PlanCall::add_stages(const LoweredState& s) {
     Stage& stage = stages_[n];
     if (n < stages && marks_place(stage)) {
       if (!rotary)
-        refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
+        refuse_sentence(kPlan, "prepare",
+                        "a rotate stage without a rotation needs a rotary encoding in the plan");
       stage.rotary = &*rotary;
     }
     if (!rotary || stage.rotary != &*rotary) continue;
@@ -220,8 +222,9 @@ void PlanCall::bind_inputs(const PlanScheme& scheme, std::span<const NamedArray>
     const std::string& name = scheme.input_names[n];
     if (is_call_tensor(name)) {
       if (name != "q" && !args.block_table.empty())
-        refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
-               name);
+        refuse_sentence(kPlan, "block_table",
+                        "a scheme that reads keys or values needs them without pages; it reads",
+                        name);
       views[n] = as_tensor(call_tensor(args, name));
       continue;
     }

@@ -22,17 +22,20 @@ void add_encoding(const Encoding& e, Index length, Parsed& to) {
           to.schemes.push_back(relative_scheme(e));
         } else if constexpr (RotaryScheme<S>) {
           if (to.rotary)
-            refuse(detail::kPlan, "one rotary encoding at most; a second is", S::card.name);
+            refuse_sentence(detail::kPlan, "encodings", "one rotary encoding at most; a second is",
+                            S::card.name);
           to.rotary = resolve(e, Context{.length = length});
         } else if constexpr (std::is_same_v<S, Pope>) {
-          refuse(detail::kPlan,
-                 "an encoding must keep the channels of q and k; apply PopePlan to them before the "
-                 "call (posenc.torch.Attention does) in place of",
-                 S::card.name);
+          refuse_sentence(
+              detail::kPlan, "encodings",
+              "an encoding must keep the channels of q and k; apply PopePlan to them before the "
+              "call (posenc.torch.Attention does) in place of",
+              S::card.name);
         } else {
-          refuse(detail::kPlan,
-                 "an encoding must act in attention, be rotary or relative; at the input acts",
-                 S::card.name);
+          refuse_sentence(
+              detail::kPlan, "encodings",
+              "an encoding must act in attention, be rotary or relative; at the input acts",
+              S::card.name);
         }
       },
       e.scheme);
@@ -52,11 +55,12 @@ AnyRelativeScheme relative_scheme(const Encoding& e) {
         using S = std::decay_t<decltype(scheme)>;
         if constexpr (RelativeScheme<S>) {
           if (!e.scalings.empty())
-            refuse(detail::kPlan, "scalings act on rotary encodings; one follows", S::card.name);
+            refuse_sentence(detail::kPlan, "encodings",
+                            "scalings act on rotary encodings; one follows", S::card.name);
           return scheme;
         } else {
-          refuse(detail::kPlan, "an encoding must act in the score of attention, got",
-                 S::card.name);
+          refuse_sentence(detail::kPlan, "encodings",
+                          "an encoding must act in the score of attention, got", S::card.name);
         }
       },
       e.scheme);

@@ -31,13 +31,16 @@ PlanGradients::PlanGradients(const LoweredState& s, const PlanCall& call,
                              CallArena& arena)
     : gradients(own), arena_(arena) {
   if (!own.terms.empty() && own.terms.size() != call.own)
-    refuse(kPlan, "gradients of terms must be those of the call, " + std::to_string(call.own),
-           static_cast<Index>(own.terms.size()));
+    refuse_number(kPlan, "terms",
+                  "gradients of terms must be those of the call, " + std::to_string(call.own),
+                  static_cast<Index>(own.terms.size()));
   if (!own.prepare.empty() && own.prepare.size() != call.stages)
-    refuse(kPlan, "gradients of stages must be those of the call, " + std::to_string(call.stages),
-           static_cast<Index>(own.prepare.size()));
+    refuse_number(kPlan, "prepare",
+                  "gradients of stages must be those of the call, " + std::to_string(call.stages),
+                  static_cast<Index>(own.prepare.size()));
   if (!s.requests.head_scale.empty() && !own.head_scale.empty())
-    refuse(kPlan, "the gradient of head_scale must be empty where a scheme has its own");
+    refuse_sentence(kPlan, "head_scale",
+                    "the gradient of head_scale must be empty where a scheme has its own");
   find_wanted(*s.plan, call, named, own);
   place_terms(s, call, own);
   if (!own.prepare.empty()) {
@@ -56,7 +59,7 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
     TensorView found;
     for (const NamedGradient& g : named) {
       if (g.name != name) continue;
-      if (!found.empty()) refuse(kPlan, "a gradient must be given once", name);
+      if (!found.empty()) refuse_sentence(kPlan, name, "a gradient must be given once", name);
       found = g.array;
     }
     return found;
@@ -83,7 +86,8 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
       if (is_call_tensor(name)) continue;
       const ConstTensorView& given = call.schemes[p].inputs[n];
       if (given.empty() && !w.inputs[n].empty())
-        refuse(kPlan, "a gradient must be of an input that the call has; it lacks", name);
+        refuse_sentence(kPlan, name, "a gradient must be of an input that the call has; it lacks",
+                        name);
       check_named(name, w.inputs[n],
                   std::span(given.shape.data(), static_cast<std::size_t>(given.rank)));
     }
