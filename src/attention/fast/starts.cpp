@@ -2,6 +2,7 @@
 #include "attention/fast/starts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -18,6 +19,32 @@ constexpr Index kMargin = 256;
 // Up to here float holds start values to 2^-18.
 constexpr double kLineRange = 64;
 constexpr Index kSome = 32;  // entries of a wide line whose largest is kept
+
+struct Bounds {
+  double low, high;
+  bool finite;
+};
+
+// Of one number or more, in lanes that the compiler makes vectors of.
+Bounds bounds_of(std::span<const double> x) noexcept {
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> low, high, nothing{};  // nothing: NaN where a number is not finite
+  low.fill(x[0]), high.fill(x[0]);
+  const std::size_t whole = x.size() / kLanes * kLanes;
+  for (std::size_t n = 0; n < whole; n += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double y = x[n + lane];
+      low[lane] = y < low[lane] ? y : low[lane];
+      high[lane] = y > high[lane] ? y : high[lane];
+      nothing[lane] += y - y;
+    }
+  for (std::size_t n = whole; n < x.size(); ++n) {
+    low[0] = std::min(low[0], x[n]), high[0] = std::max(high[0], x[n]);
+    nothing[0] += x[n] - x[n];
+  }
+  return {std::ranges::min(low), std::ranges::max(high),
+          std::ranges::all_of(nothing, [](double y) { return y == 0; })};
+}
 
 double linear_value(const LinearTerm& t, Index b, Index group, double delta) noexcept {
   const Index batch = t.table.shape[0] == 1 ? 0 : b;
@@ -167,24 +194,26 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
 }
 
 void Starts::finish_lines() noexcept {
-  // Numbers that are not finite are found pair by pair: rows that see one are left.
-  if (!std::all_of(wide_lines_.begin(), wide_lines_.end(),
-                   [](double x) { return std::isfinite(x); })) {
-    line_size_ = 0;
-    return;
-  }
+  double low = 0, high = 0;  // margins copy entries: they do not widen the range
   for (auto line = wide_lines_.begin(); line < wide_lines_.end(); line += line_size_) {
-    std::fill_n(line, kMargin, line[kMargin]);  // as near as their neighbours
-    std::fill_n(line + line_size_ - kMargin, kMargin, line[line_size_ - kMargin - 1]);
+    const auto first = line + kMargin, end = line + line_size_ - kMargin;
+    const Bounds bounds = bounds_of({first, end});
+    // Numbers that are not finite are found pair by pair: rows that see one are left.
+    if (!bounds.finite) {
+      line_size_ = 0;
+      return;
+    }
+    low = std::min(low, bounds.low), high = std::max(high, bounds.high);
+    std::fill(line, first, *first);  // as near as their neighbours
+    std::fill(end, line + line_size_, *(end - 1));
   }
-  const auto [low, high] = std::minmax_element(wide_lines_.begin(), wide_lines_.end());
-  wide_ = !(*low >= -kLineRange && *high <= kLineRange);
+  wide_ = !(low >= -kLineRange && high <= kLineRange);
   std::transform(wide_lines_.begin(), wide_lines_.end(), lines_.begin(),
                  [](double x) { return static_cast<float>(x); });
+  if (!wide_) return;
   for (std::size_t n = 0; n < largest_.size(); ++n) {
     const auto first = wide_lines_.begin() + static_cast<Index>(n) * kSome;
-    const auto end = std::min(first + kSome, wide_lines_.end());
-    largest_[n] = *std::max_element(first, end);
+    largest_[n] = bounds_of({first, std::min(first + kSome, wide_lines_.end())}).high;
   }
 }
 
