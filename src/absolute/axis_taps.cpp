@@ -77,9 +77,9 @@ AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
   for (Index o = 0; o < new_size; ++o) {
     const double x = std::clamp(s.at(o), 0.0, static_cast<double>(old_size - 1));
     const auto low = static_cast<Index>(x);
-    const double part = x - static_cast<double>(low);
-    put(t, o, 0, low, 1 - part);
-    put(t, o, 1, low + 1, part);
+    const double fraction = x - static_cast<double>(low);
+    put(t, o, 0, low, 1 - fraction);
+    put(t, o, 1, low + 1, fraction);
   }
   return t;
 }
@@ -94,9 +94,9 @@ AxisTaps stretched_taps(Index old_size, Index new_size, double factor, bool extr
     const double x = static_cast<double>(o) / factor;
     const double at = extrapolate ? x : std::min(x, last);
     const auto low = static_cast<Index>(std::min(at, extrapolate ? last - 1 : last));
-    const double part = at - static_cast<double>(low);
-    put(t, o, 0, low, 1 - part);
-    put(t, o, 1, low + 1, part);
+    const double fraction = at - static_cast<double>(low);
+    put(t, o, 0, low, 1 - fraction);
+    put(t, o, 1, low + 1, fraction);
   }
   return t;
 }
@@ -112,9 +112,10 @@ AxisTaps cubic_taps(Index old_size, Index new_size, const Sampling& s, double a)
   for (Index o = 0; o < new_size; ++o) {
     // Farther out every tap is the last row; the point itself need not fit an integer.
     const double x = std::clamp(s.at(o), -2.0, static_cast<double>(old_size + 1));
-    const double low = std::floor(x), part = x - low;
+    const double low = std::floor(x), fraction = x - low;
     for (Index k = 0; k < 4; ++k)
-      put(t, o, k, static_cast<Index>(low) + k - 1, cubic(part + 1 - static_cast<double>(k), a));
+      put(t, o, k, static_cast<Index>(low) + k - 1,
+          cubic(fraction + 1 - static_cast<double>(k), a));
   }
   return t;
 }
@@ -178,9 +179,9 @@ AxisTaps geometric_taps(Index old_size, Index new_size) {
       continue;
     }
     const double from = point[static_cast<std::size_t>(low_row)];
-    const double part = (x - from) / (point[static_cast<std::size_t>(low_row + 1)] - from);
-    put(t, o, 0, low_row, 1 - part);
-    put(t, o, 1, low_row + 1, part);
+    const double fraction = (x - from) / (point[static_cast<std::size_t>(low_row + 1)] - from);
+    put(t, o, 0, low_row, 1 - fraction);
+    put(t, o, 1, low_row + 1, fraction);
   }
   return t;
 }

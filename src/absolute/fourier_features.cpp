@@ -66,9 +66,9 @@ double FourierFeatures::frequency(Index a, Index k) const {
     return v.empty() ? 1.0 : v[v.size() == 1 ? 0 : static_cast<std::size_t>(a)];
   };
   const auto n = static_cast<double>(bands), i = static_cast<double>(k);
-  const double part = bands > 1 ? i / (n - 1) : 0;
-  if (law == FourierBands::linear) return of(first) + part * (of(last) - of(first));
-  if (law == FourierBands::log) return of(first) * std::pow(of(last) / of(first), part);
+  const double fraction = bands > 1 ? i / (n - 1) : 0;
+  if (law == FourierBands::linear) return of(first) + fraction * (of(last) - of(first));
+  if (law == FourierBands::log) return of(first) * std::pow(of(last) / of(first), fraction);
   return std::pow(base, -i / n);
 }
 

@@ -74,21 +74,21 @@ struct Work {
 };
 
 // Rows are dealt by the tokens that read them, so that tasks have equal work.
-Index row_at(const Work& w, Index part) noexcept {
+Index row_at(const Work& w, Index shard) noexcept {
   const Index rows = w.source->table_rows, total = w.sorted.start[rows];
-  if (part >= w.row_tasks) return rows;
-  const Index wanted = total / w.row_tasks * part + total % w.row_tasks * part / w.row_tasks;
+  if (shard >= w.row_tasks) return rows;
+  const Index wanted = total / w.row_tasks * shard + total % w.row_tasks * shard / w.row_tasks;
   return std::lower_bound(w.sorted.start, w.sorted.start + rows, wanted) - w.sorted.start;
 }
 
 void sum_task(const Work& w, Index i) noexcept {
-  const Index part = i / w.channel_tasks, slice = i % w.channel_tasks;
+  const Index shard = i / w.channel_tasks, slice = i % w.channel_tasks;
   const Index begin = w.source->width * slice / w.channel_tasks;
   const Index end = w.source->width * (slice + 1) / w.channel_tasks;
   const auto* at =
       static_cast<const std::byte*>(w.y->tensor.data) + (w.first + begin) * w.state->element_size;
   const TensorView& g = *w.table;
-  for (Index r = part == 0 ? 0 : row_at(w, part); r < row_at(w, part + 1); ++r) {
+  for (Index r = shard == 0 ? 0 : row_at(w, shard); r < row_at(w, shard + 1); ++r) {
     const Index count = w.sorted.start[r + 1] - w.sorted.start[r];
     if (count == 0) continue;
     w.state->kernels.sum_rows(at, w.sorted.offset + w.sorted.start[r], count, end - begin,

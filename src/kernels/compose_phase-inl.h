@@ -25,16 +25,16 @@ template <class T>
 HWY_NOINLINE void ComposeShared(const ComposeCall& call, const ComposeSource& s,
                                 PhaseStart<typename RecurrenceOf<T>::Start>& start,
                                 const Span& span, Index item, Index from, Index to) {
-  constexpr Index kPart = 256;
-  alignas(64) float rows[kRun<T>][kPart + kPadding];
+  constexpr Index kPiece = 256;
+  alignas(64) float rows[kRun<T>][kPiece + kPadding];
   Token<float> token[kRun<T>];
   for (Index r = from; r < to; ++r) token[r - from] = {nullptr, rows[r - from]};
-  for (Index i = 0; i < span.n; i += kPart) {
-    const Span part{span.at + i, span.channel + i, HWY_MIN(kPart, span.n - i)};
-    ComposeSpan<float, RecurrenceOf<T>, kRun<T>, false, false>(s, start, part, token, from, to, 0,
+  for (Index i = 0; i < span.n; i += kPiece) {
+    const Span piece{span.at + i, span.channel + i, HWY_MIN(kPiece, span.n - i)};
+    ComposeSpan<float, RecurrenceOf<T>, kRun<T>, false, false>(s, start, piece, token, from, to, 0,
                                                                {token, 0, call.access}, 0);
     for (Index r = 0; r < to - from; ++r)
-      AddWindow<T>(call, ItemOf(call, item + r), s.first + part.channel, rows[r], part.n);
+      AddWindow<T>(call, ItemOf(call, item + r), s.first + piece.channel, rows[r], piece.n);
   }
 }
 

@@ -32,8 +32,8 @@ std::string in_words(const T& x) {
     return shown(x);
 }
 
-// {"{} is not read by {class}", key}: a form with its values in the place of each {}, and the class
-// that reads the file in that of {class}. A std::string is the sentence itself.
+// {"{} is not read by {class}", key}: a form whose {} are replaced by its values, and {class} by the class
+// that reads the file. A std::string is the sentence itself.
 class Sentence {
  public:
   Sentence(std::string text) : values_{std::move(text)} {}

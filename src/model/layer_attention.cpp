@@ -35,7 +35,7 @@ void add_factors(const QueryTemperature& t, const Positions& queries, Index quer
                          : static_cast<double>(query_offset) + static_cast<double>(i)));
 }
 
-// The layer's mask in the place of window and chunk, where it follows the types of tokens.
+// The layer's mask instead of window and chunk, if it depends on the types of tokens.
 void mask_by_token_type(const LayerSpec& l, Index queries, Index query_offset,
                         const TokenTypes& types, LayerAttention& a) {
   if (!l.attention.by_token_type || types.mask_is_given) return;
@@ -52,8 +52,8 @@ void mask_by_token_type(const LayerSpec& l, Index queries, Index query_offset,
   if (types.rows < 1 || keys * types.rows != count || query_offset < 0 ||
       query_offset + queries > keys)
     refuse(kLayer,
-           message("token types must be one for each key of each row: of at least {} keys in {} "
-                   "rows, got",
+           message("token types must be one for each key of each batch entry: of at least {} "
+                   "keys in a batch of {}, got",
                    query_offset + queries, types.rows),
            count);
   a.window_left = a.window_right = kUnbounded;

@@ -19,7 +19,8 @@ struct Found {
 Found find(const ChatGlmTokens& tokens, const std::vector<Index>& row) {
   Found f;
   const auto start = std::find(row.begin(), row.end(), tokens.start);
-  if (start == row.end()) refuse("chatglm", "a row must hold the start token", tokens.start);
+  if (start == row.end())
+    refuse("chatglm", "a batch entry must hold the start token", tokens.start);
   f.context = static_cast<std::size_t>(start - row.begin());
   Index kind = -1;
   for (std::size_t i = 0; i < f.context; ++i) {
@@ -27,12 +28,14 @@ Found find(const ChatGlmTokens& tokens, const std::vector<Index>& row) {
     if (id != tokens.mask && id != tokens.gmask && id != tokens.smask) continue;
     if (kind != -1 && kind != id)
       refuse("chatglm",
-             "a row must have masks of one kind: programs disagree which counts, got too", id);
+             "a batch entry must have masks of one kind: programs disagree which counts, got too",
+             id);
     if (kind == -1) f.mask = i;
     kind = id;
   }
   if (kind == -1)
-    refuse("chatglm", "a row must hold [MASK], [sMASK] or [gMASK] before its start token, at",
+    refuse("chatglm",
+           "a batch entry must hold [MASK], [sMASK] or [gMASK] before its start token, at",
            static_cast<Index>(f.context));
   f.gmask = kind == tokens.gmask;
   return f;

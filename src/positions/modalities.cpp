@@ -14,7 +14,7 @@ constexpr const char* kModalities = "modalities";
 void check(const Modality& m, std::int32_t axes) {
   if (m.id < 0) refuse_field(kModalities, "ids", "must not be negative", m.id);
   if (m.positions.batch > 1)
-    refuse_field(kModalities, "positions", "must be of one row", m.positions.batch);
+    refuse_field(kModalities, "positions", "must have a batch of 1", m.positions.batch);
   if (static_cast<std::int32_t>(m.stream.size()) != axes)
     refuse_field(kModalities, "stream", "must name an axis for every common axis, or -1, count",
                  static_cast<Index>(m.stream.size()));

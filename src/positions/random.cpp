@@ -134,7 +134,7 @@ OwnedPositions cape_positions(const Cape& c, Index batch, Index tokens,
       if (!is_padding(p)) mean += p, ++count;
     }
     if (c.normalise && tokens > 0 && count == 0)
-      refuse("cape", "a row must have positions to normalise, row", b);
+      refuse("cape", "a batch entry must have positions to normalise, entry", b);
     if (count > 0) mean /= static_cast<double>(count);
     const double shift = at_or(d.shift, b, 0), scale = std::exp(at_or(d.log_scale, b, 0));
     for (Index t = 0; t < tokens; ++t) {

@@ -94,8 +94,9 @@ OwnedPositions shifted(const Positions& p, double delta) {
 OwnedPositions shifted(const Positions& p, std::span<const Index> deltas) {
   check_view(p);
   const Index batch = static_cast<Index>(deltas.size());
-  if (p.type == DType::f64) refuse("shifted", "deltas a row need integer positions", "f64");
-  if (p.batch != 1 && p.batch != batch) refuse("shifted", "one delta a row", batch);
+  if (p.type == DType::f64) refuse("shifted", "deltas need integer positions", "f64");
+  if (p.batch != 1 && p.batch != batch)
+    refuse("shifted", "there must be one delta for each batch entry", batch);
   std::vector<Index> v;
   each_place(p.axes, batch, p.count, [&](std::int32_t a, Index b, Index t) {
     const Index row = p.batch == 1 ? 0 : b;
@@ -106,7 +107,7 @@ OwnedPositions shifted(const Positions& p, std::span<const Index> deltas) {
 }
 
 OwnedPositions batched(std::span<const OwnedPositions> rows) {
-  if (rows.empty()) refuse("batched", "at least one part is needed", Index{0});
+  if (rows.empty()) refuse("batched", "at least one array of positions is needed", Index{0});
   Index batch = 0;
   std::vector<Place> row_of;
   for (const OwnedPositions& r : rows) {
@@ -123,10 +124,10 @@ OwnedPositions batched(std::span<const OwnedPositions> rows) {
 }
 
 OwnedPositions stacked(std::span<const OwnedPositions> axes) {
-  if (axes.empty()) refuse("stacked", "at least one part is needed", Index{0});
+  if (axes.empty()) refuse("stacked", "at least one array of positions is needed", Index{0});
   std::vector<Place> axis_of;
   for (const OwnedPositions& x : axes) {
-    if (x.batch != axes[0].batch) refuse_field("stacked", "rows", "must be equal", x.batch);
+    if (x.batch != axes[0].batch) refuse_field("stacked", "batch", "must be equal", x.batch);
     if (x.count() != axes[0].count()) refuse_field("stacked", "tokens", "must be equal", x.count());
     for (std::int32_t a = 0; a < x.axes; ++a) axis_of.push_back({x, a, 0, 0});
   }
@@ -148,12 +149,14 @@ OwnedPositions repeated_axes(const Positions& p, std::int32_t axes) {
 }
 
 OwnedPositions join_positions(std::span<const OwnedPositions> parts) {
-  if (parts.empty()) refuse("join_positions", "at least one part is needed", Index{0});
+  if (parts.empty())
+    refuse("join_positions", "at least one array of positions is needed", Index{0});
   std::vector<Place> token_of;
   for (const OwnedPositions& x : parts) {
     if (x.axes != parts[0].axes)
       refuse_field("join_positions", "axes", "must be equal", Index{x.axes});
-    if (x.batch != parts[0].batch) refuse_field("join_positions", "rows", "must be equal", x.batch);
+    if (x.batch != parts[0].batch)
+      refuse_field("join_positions", "batch", "must be equal", x.batch);
     for (Index t = 0; t < x.count(); ++t) token_of.push_back({x, 0, 0, t});
   }
   return rearranged(any_real(parts), parts[0].axes, parts[0].batch,

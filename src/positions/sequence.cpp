@@ -68,7 +68,7 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
                             const ConstTensorView& mask) {
   constexpr const char* who = "from_lengths";
   const auto batch = static_cast<Index>(lengths.size());
-  if (batch < 1) refuse(who, "there must be a length for every row");
+  if (batch < 1) refuse(who, "there must be a length for every batch entry");
   if (tokens < 0 || tokens > kMaxTokens / batch)
     refuse_field(who, "tokens", "must not be negative and at most 2^40 in all", tokens);
   IntegerRows seen;
@@ -77,7 +77,7 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
     if (seen.batch != batch || seen.tokens != tokens)
       detail::refuse_shape(
           who, "mask",
-          "must have the rows and tokens of the lengths, " + detail::sizes_text({batch, tokens}),
+          "must have the batch and tokens of the lengths, " + detail::sizes_text({batch, tokens}),
           detail::sizes_text({seen.batch, seen.tokens}));
   }
   std::vector<Index> v;
@@ -88,7 +88,7 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
       refuse_field(who, "lengths", "must lie between 0 and the number of tokens", length);
     for (Index t = 0; t < tokens; ++t) {
       if (!mask.empty() && (seen(b, t) != 0) != (t < length))
-        refuse(who, "mask contradicts the length of its row, token", t);
+        refuse(who, "mask contradicts the length of its batch entry, token", t);
       v.push_back(t < length ? add_exact(first, t, who) : padded);
     }
   }

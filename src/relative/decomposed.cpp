@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::string_view kDecomposed = Decomposed::card.name;
 
-// The two rows of a table of `from` rows that row `r` of `to` rows lies between, and the part of
+// The two rows of a table of `from` rows that row `r` of `to` rows lies between, and the fraction of
 // the second: pixel centres, as PyTorch's linear interpolation without align_corners.
 struct Between {
   Index first, second;
-  double part;
+  double fraction;
 };
 Between decomposed_between(Index r, Index from, Index to) {
   const double x = std::max(
@@ -41,8 +41,8 @@ struct Decomposed::Axis {
       const Between b = decomposed_between(r, stored, rows);
       for (Index c = 0; c < dim; ++c)
         out[static_cast<std::size_t>(r * dim + c)] =
-            (1 - b.part) * v[static_cast<std::size_t>(b.first * dim + c)] +
-            b.part * v[static_cast<std::size_t>(b.second * dim + c)];
+            (1 - b.fraction) * v[static_cast<std::size_t>(b.first * dim + c)] +
+            b.fraction * v[static_cast<std::size_t>(b.second * dim + c)];
     }
     return out;
   }
@@ -53,8 +53,8 @@ struct Decomposed::Axis {
       const Between b = decomposed_between(r, stored, rows);
       for (Index c = 0; c < dim; ++c) {
         const double x = d[static_cast<std::size_t>(r * dim + c)];
-        out[static_cast<std::size_t>(b.first * dim + c)] += (1 - b.part) * x;
-        out[static_cast<std::size_t>(b.second * dim + c)] += b.part * x;
+        out[static_cast<std::size_t>(b.first * dim + c)] += (1 - b.fraction) * x;
+        out[static_cast<std::size_t>(b.second * dim + c)] += b.fraction * x;
       }
     }
     return out;

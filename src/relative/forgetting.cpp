@@ -355,7 +355,8 @@ void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
   if (!by_order) return;
   if (!call.own_keys.empty()) {
     if (std::find(call.own_keys.begin(), call.own_keys.end(), -1) != call.own_keys.end())
-      refuse_field(kForgetting, "queries", "must be among the keys of their row or sequence");
+      refuse_field(kForgetting, "queries",
+                   "must be among the keys of their batch entry or sequence");
     return;
   }
   if (call.query_offset < 0 || call.query_offset > call.keys - call.queries)

@@ -24,8 +24,8 @@ Index irpe_rounded_root(Index n) {
 
 // A half goes to the nearest even number, whatever the rounding mode is.
 double irpe_round(double x) {
-  const double below = std::floor(x), part = x - below;
-  if (part != 0.5) return part < 0.5 ? below : below + 1;
+  const double below = std::floor(x), fraction = x - below;
+  if (fraction != 0.5) return fraction < 0.5 ? below : below + 1;
   return std::fmod(below, 2.0) == 0 ? below : below + 1;
 }
 
@@ -208,7 +208,7 @@ void Irpe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   std::size_t term = 0;
   for (std::size_t n = 0; n < tables.count(); ++n) {
     std::vector<double> d;
-    for (int part = 0; part < (class_token ? 2 : 1); ++part)
+    for (int side = 0; side < (class_token ? 2 : 1); ++side)
       add_to(d, gradient_values(kIrpe, gradient_of(kIrpe, g.terms, term++).table, shape));
     std::vector<double>& sum = to[tables.name(n)];
     sum.resize(static_cast<std::size_t>(tables.groups * tables.rows * tables.channels));

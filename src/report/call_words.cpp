@@ -55,10 +55,10 @@ void add_packing(Words& w, AttendOptions& o) {
          "where the chunks of --mask chunk=N start: a number, or a file [b] or [b, groups]")
       .file();
   w.text("--block-table", o.block_table, "F",
-         "pages of each row, [rows, pages]; k and v contain the pages; with --key-length")
+         "pages of each sequence, [b, pages]; k and v contain the pages; with --key-length")
       .file();
   w.text("--key-length", o.key_length, "F",
-         "number of keys of each row, [b]; keys after them are padding")
+         "number of keys of each sequence, [b]; keys after them are padding")
       .file();
 }
 

@@ -91,7 +91,7 @@ void Axial::check() const {
 
 double Axial::frequency(std::size_t a, Index j) const {
   const double d = static_cast<double>(axes_dim[a]), n = d / 2, i = static_cast<double>(j);
-  const double part = n > 1 ? i / (n - 1) : 0;  // 0 .. 1
+  const double fraction = n > 1 ? i / (n - 1) : 0;  // 0 .. 1
   switch (spacing) {
     case AxialSpacing::geometric:
       return scale * std::pow(base, -2 * i / d);
@@ -101,13 +101,13 @@ double Axial::frequency(std::size_t a, Index j) const {
                       -2 * (i * static_cast<double>(axes_dim.size()) + static_cast<double>(a)) /
                           static_cast<double>(total()));
     case AxialSpacing::inclusive:
-      return scale * std::pow(base, -part);
+      return scale * std::pow(base, -fraction);
     case AxialSpacing::linear:
-      return scale * std::numbers::pi * (first + part * (last - first));
+      return scale * std::numbers::pi * (first + fraction * (last - first));
     case AxialSpacing::logarithmic:
-      return scale * std::numbers::pi * first * std::pow(last / first, part);
+      return scale * std::numbers::pi * first * std::pow(last / first, fraction);
     case AxialSpacing::periods:
-      return scale * 2 * std::numbers::pi / (first * std::pow(last / first, part));
+      return scale * 2 * std::numbers::pi / (first * std::pow(last / first, fraction));
     case AxialSpacing::constant:
       break;
   }

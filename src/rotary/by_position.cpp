@@ -20,7 +20,7 @@ bool is_below(const Positions& p, Index row, Index token, Index bound) {
 }
 
 // Tokens [first, first + count) of one row.
-Heads part(Heads h, Index row, Index first, Index count) {
+Heads token_range(Heads h, Index row, Index first, Index count) {
   if (h.data == nullptr) return h;
   h.data = static_cast<char*>(h.data) +
            (row * h.batch_stride + first * h.token_stride) * size_of(h.dtype);
@@ -28,8 +28,8 @@ Heads part(Heads h, Index row, Index first, Index count) {
   h.tokens = count;
   return h;
 }
-QK part(const QK& x, Index row, Index first, Index count) {
-  return {part(x.q, row, first, count), part(x.k, row, first, count)};
+QK token_range(const QK& x, Index row, Index first, Index count) {
+  return {token_range(x.q, row, first, count), token_range(x.k, row, first, count)};
 }
 
 void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
@@ -79,8 +79,8 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const C
       run.count = end - first;
       run.batch = 1;
       run.batch_stride = 0;
-      const QK run_in = part(in, row, first, end - first);
-      const QK run_out = part(out, row, first, end - first);
+      const QK run_in = token_range(in, row, first, end - first);
+      const QK run_out = token_range(out, row, first, end - first);
       detail::rotate(detail::StateAccess::of(side ? below : from), run_in, run_out, run,
                      end - first, mode, executor);
     }

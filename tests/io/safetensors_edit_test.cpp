@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tensor in the place of another; tests/cli/extend_test.py has files that are broken.
+// One tensor replaced by another; tests/cli/extend_test.py has files that are broken.
 #include "posenc/io/safetensors_edit.h"
 
 #include <gtest/gtest.h>

@@ -207,7 +207,7 @@ TEST(ClassRules, AdviceOnAnUnknownTypeFitsTheFile) {
   EXPECT_EQ(fix(R"(,"hidden_size":64)").find("Llama"), std::string::npos);
 }
 
-// null stands in the place of the class's fraction and is dropped: the whole head turns. Inside a
+// null replaces the class's fraction and is dropped: the whole head turns. Inside a
 // dictionary, or under GPT-NeoX's own name, it stays and nothing can be built.
 TEST(ClassRules, ANullFraction) {
   expect_spectrum(R"({"model_type":"phi","partial_rotary_factor":null})", 32, 0.7498942093324559,

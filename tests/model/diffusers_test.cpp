@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configs of diffusers: _class_name in the place of model_type. diffusers.json has what diffusers
+// Configs of diffusers: _class_name instead of model_type. diffusers.json has what diffusers
 // 0.42.1 makes of q.
 #include <gmock/gmock.h>
 

@@ -253,7 +253,7 @@ TEST(StoredTables, TwoInOneTensor) {
   }
 }
 
-// A pipe in the place of the weights would wait for a writer.
+// A pipe instead of the weights would wait for a writer.
 TEST(StoredTables, PipesAreNotOpened) {
   const Folder f("posenc_pipe", small("roberta", 18), {});
   ASSERT_EQ(mkfifo((f.path() / "model.safetensors").c_str(), 0600), 0);

@@ -91,7 +91,7 @@ TEST(Glm, PositionsOfTheSuite) {
 
 TEST(Glm, WhatDoesNotFitIsRefused) {
   const auto says = [](const Integers& ids) { return refusal([&] { chatglm({}, ids); }); };
-  EXPECT_THAT(says({5, kGMask, 8}), HasSubstr("[chatglm] a row must hold the start token"));
+  EXPECT_THAT(says({5, kGMask, 8}), HasSubstr("[chatglm] a batch entry must hold the start token"));
   EXPECT_THAT(says({5, kStart, kGMask}), HasSubstr("must hold [MASK], [sMASK] or [gMASK] before"));
   EXPECT_THAT(says({kMask, kGMask, kStart}), HasSubstr("masks of one kind"));
   EXPECT_EQ(says({kMask, 5, kMask, kStart}), "accepted");

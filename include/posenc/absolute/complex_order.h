@@ -91,7 +91,7 @@ struct ComplexParts {
   operator ConstComplexParts() const noexcept { return {re, im}; }
 };
 
-// y of words ids ([t] or [b, t] of u8, i32, i64) at positions (one row, or one a batch). The angles
+// y of words ids ([t] or [b, t] of u8, i32, i64) at positions (batch of 1, or of ids). The angles
 // are exact at any position (phase.h). The authors' Transformer uses reversed positions, their
 // language model 1 .. length. Throws [complex_order]: shapes, dtypes, an id without a row.
 POSENC_API void complex_embedding(const ComplexOrder&, std::span<const ConstTensorView> parameters,
@@ -141,10 +141,10 @@ struct ComplexAttention {
   ComplexScore score = ComplexScore::hermitian;
   double scale = 0;  // 0: 1 / sqrt(dim)
   ConstTensorView
-      mask;  // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A row without any: zeros
+      mask;  // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A query without any: zeros
 };
 // out of the shape of q, may be q, not k, v; probabilities [b, h, q, k] f64, or empty. f64 or f32,
-// in double, rounded once; memory of one row of scores. Throws [complex_attention].
+// in double, rounded once; memory for the scores of one query. Throws [complex_attention].
 POSENC_API void complex_attention(const ComplexAttention&, const ConstComplexHeads& q,
                                   const ConstComplexHeads& k, const ConstComplexHeads& v,
                                   const ComplexHeads& out, const TensorView& probabilities = {});

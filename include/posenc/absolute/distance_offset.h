@@ -40,7 +40,7 @@ struct DistanceOffset {
   }
 };
 
-// y = x + offset for tokens of documents packed in one row (cu_seqlens as in positions/sequence.h;
+// y = x + offset for tokens of documents packed in one sequence (cu_seqlens as in positions/sequence.h;
 // a batch of equal lengths is 0, n, 2n ...). x and y [tokens, width] of f64 or f32, y may be x; x
 // empty: the offsets themselves. table [2 window + 1, width] of f64 or f32. In double, rounded
 // once. Throws [distance_offset]: shapes, dtypes, a width that is not the

@@ -16,7 +16,7 @@ namespace posenc::inline v0 {
 
 struct EmbedPart {
   ConstTensorView table;  // [n, width], channels together; with ...
-  ConstTensorView ids;    // ... [t] (every batch row) or [b, t] of i64 or i32, or instead ...
+  ConstTensorView ids;    // ... [t] (every batch entry) or [b, t] of i64 or i32, or instead ...
   ConstTensorView rows;   // ... [t, width] or [b, t, width]
   double scale = 1;       // alpha
   Index offset = 0;       // added to the ids
@@ -35,7 +35,7 @@ POSENC_API void embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>
                       const TensorView& y, const Executor& = default_executor());
 
 // Gradients, ACCUMULATED, f64 or f32; empty: not computed. `parts`: of each part's table or rows, or
-// empty for none. Sums over the tokens of a row are in double and in an order that does not depend on
+// empty for none. Sums over the tokens that read a row are in double and in an order that does not depend on
 // the number of threads.
 struct EmbedGradients {
   std::span<const TensorView> parts;

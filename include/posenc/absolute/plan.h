@@ -36,7 +36,7 @@ class POSENC_API InputPlan {
   // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
   // has the channels of x and those that concat appends. y may be x (same memory and strides)
   // unless something is appended; any other overlap of the two, and a y in which two elements share
-  // memory, is rejected. x empty: only the rows. positions: one row for all batches or one for each.
+  // memory, is rejected. x empty: only the rows. positions: of batch 1, or of the batch of x.
   // Nothing is allocated, except by terms with dense layers, which use the double path of apply_input.
   // Results do not depend on the number of threads or on how a batch is split. Throws [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a
   // position without a row in its table (before anything is written).

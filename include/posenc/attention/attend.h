@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by the definition of attention.h, on the CPU: arithmetic in double, a few rows at a time.
+// Attention by the definition of attention.h, on the CPU: arithmetic in double, a few queries at a time.
 // Memory: copies in double of q and of the keys and values that some query may see, none of keys and
-// values for a few queries (decoding), and for each thread arrays by key of 8 or 16 query rows, never
+// values for a few queries (decoding), and for each thread arrays by key of 8 or 16 queries, never
 // of all pairs. docs/attention.md, "Cost", has the table.
 // Outputs must not overlap inputs, each other or themselves. Two gradients may be the same view, which
 // then receives the sum.

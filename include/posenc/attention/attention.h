@@ -46,7 +46,7 @@ struct StageGradient {
 struct Mask {
   bool causal = false;     // key order <= query order
   Index query_offset = 0;  // Tk - Tq puts queries at the end of the keys
-  // [B|1], of packed queries [sequences]: added to query_offset. Rows of a cache that hold
+  // [B|1], of packed queries [sequences]: added to query_offset. Batch entries of a cache that hold
   // different numbers of tokens. Excludes orders.
   ConstTensorView query_offsets{};
   Index window_left = kUnbounded;   // keys before the query's own
@@ -67,10 +67,10 @@ struct Mask {
   ConstTensorView visible{};
   // The same shapes of f64 or f32, added to the score; -inf hides, -3.4e38 does not.
   ConstTensorView bias{};
-  // Ragged batch in one row (B = 1): [sequences + 1], from 0 to the number of tokens. Sequence s of
+  // Ragged batch in one batch entry (B = 1): [sequences + 1], from 0 to the number of tokens. Sequence s of
   // the queries sees sequence s of the keys; order is counted inside, and query_offset is added to
   // (keys - queries) of the sequence. Excludes orders and documents. With block_table there is no
-  // key_cu_seqlens: row s of block_table and of key_length is sequence s.
+  // key_cu_seqlens: row s of block_table and entry s of key_length are sequence s.
   ConstTensorView query_cu_seqlens{}, key_cu_seqlens{};
 };
 
@@ -98,11 +98,11 @@ struct AttentionArgs {
   ConstHeads q{};  // [B, Tq, H, D]
   ConstHeads k{};  // [B, Tk, G, D]
   ConstHeads v{};  // [B, Tk, G, Dv]
-  // Paged keys and values, [rows, pages a row] of i64 or i32: k and v are [pages, page size, G, D],
-  // and key j of row b is slot j % page size of page block_table[b, j / page size]. key_length says
-  // how many there are; pages beyond it are not read. Tk = pages a row * page size. A row for each
+  // Paged keys and values, [sequences, pages of each] of i64 or i32: k and v are [pages, page size, G, D],
+  // and key j of sequence b is slot j % page size of page block_table[b, j / page size]. key_length says
+  // how many there are; pages beyond it are not read. Tk = pages of a sequence * page size. A row for each
   // batch entry, or for each sequence of query_cu_seqlens: then what is by key (positions,
-  // key_visible, classes, factors) has a row for each sequence too. Empty: not paged.
+  // key_visible, classes, factors) has an entry for each sequence too. Empty: not paged.
   ConstTensorView block_table{};
   // Needed by lines, linear, distance_mlp, regions and rotation.
   Positions query_positions{}, key_positions{};
@@ -129,7 +129,7 @@ struct AttentionArgs {
   bool exact = false;
 };
 
-// Rows without a visible key: zero output and gradients, log-sum-exp -inf (with a sink its logit, with
+// Queries without a visible key: zero output and gradients, log-sum-exp -inf (with a sink its logit, with
 // stick-breaking 0, because no probability mass was assigned). A key that no query may see may contain
 // anything, also NaN.
 struct AttentionResult {

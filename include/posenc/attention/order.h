@@ -13,7 +13,7 @@
 namespace posenc::inline v0 {
 
 // Places the queries among the keys: as the last or the first ones, of each packed sequence and of each
-// row of pages separately. query_offset and query_offsets of Mask (empty: not needed).
+// sequence of pages separately. query_offset and query_offsets of Mask (empty: not needed).
 enum class QueriesAt : std::uint8_t { end, start };
 template <>
 struct EnumNames<QueriesAt> {
@@ -27,7 +27,7 @@ struct QueryOffsets {
 POSENC_API QueryOffsets query_offsets(const AttentionArgs&, QueriesAt);
 
 struct CallPositions {
-  OwnedPositions query, key;  // [1 or rows][tokens]
+  OwnedPositions query, key;  // [1 or batch][tokens]
 };
 // The default positions of a call: each token at its order, inside its own sequence.
 // Throws [attention]: what check_attention and check_attention_indices reject in the mask.

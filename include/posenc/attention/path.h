@@ -4,8 +4,8 @@
 //   S_ij = s (q_i . H_i H_(i-1) ... H_(j+1) k_j + c_i - c_j),  H_t = I - beta_t w_t w_t^T
 //   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax of keys up to the query
 // flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is not a sum
-// of terms, so it is a separate function: on the CPU, in double, row by row. Besides the inputs in
-// double it needs a row of keys for each thread, and in the backward pass sums of the gradients of k, v,
+// of terms, so it is a separate function: on the CPU, in double, query by query. Besides the inputs in
+// double it needs the keys of one query for each thread, and in the backward pass sums of the gradients of k, v,
 // w, beta and log_gate for each key head, or for at most 16 groups of query heads if these are fewer.
 #pragma once
 #include "posenc/attention/attend.h"
@@ -30,7 +30,7 @@ struct PathGradients {
 // Throws [path]: shapes, queries that are not among the keys.
 POSENC_API void attend_path(const PathArgs&, const AttentionResult&,
                             const Executor& = default_executor());
-// The gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp); rows are
+// The gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp); scores are
 // computed again. The same bits for any number of threads.
 POSENC_API void attend_path_backward(const PathArgs&, const ConstAttentionResult& d_result,
                                      const PathGradients&, const Executor& = default_executor());

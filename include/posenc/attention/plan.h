@@ -71,7 +71,7 @@ class LoweredAttention {
   // attend with the schemes' terms. `call` contains q, k, v, positions and mask as for attend. Distances
   // that were not lowered are rejected, except those that a causal mask, a window or a chunk hides. Terms
   // of the call follow those of the schemes. call.scale, if set, must equal the plan's. A rotate stage of
-  // call.prepare without `rotary` marks the place of the plan's rotation; by default it is the last stage.
+  // call.prepare without `rotary` marks where the plan rotates; by default after the last stage.
   // Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
                           const AttentionResult&, const Executor& = default_executor(),

@@ -19,7 +19,7 @@ struct SelectiveOptions {
 };
 
 // `call` holds q, k, v, scale and a mask without axes of heads. Throws [selective]: terms, regions,
-// stages, caps, factors, sinks, mixes, mask.bias, packed rows, pages, orders, sides of heads.
+// stages, caps, factors, sinks, mixes, mask.bias, packed sequences, pages, orders, sides of heads.
 POSENC_API void attend_selective(const AttentionArgs& call, const AttentionResult&,
                                  const SelectiveOptions& = {},
                                  const Executor& = default_executor());

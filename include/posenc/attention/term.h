@@ -98,7 +98,7 @@ struct MlpGradient {
 };
 
 // The kinds of terms: what each adds, who uses it, and its gradient (dS is the gradient of a score, D_i
-// that of an output row). `scale` is the term's own: neither the scale of the call, nor its head_scale,
+// that of the output of query i). `scale` is the term's own: neither the scale of the call, nor its head_scale,
 // nor its soft cap before the terms is applied to it. Tables are f64 or f32.
 
 // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)). ALiBi.

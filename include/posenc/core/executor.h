@@ -15,7 +15,7 @@ struct Executor {
   void* context = nullptr;
   Index concurrency = 1;  // how many tasks may run at once; calls are split into at most this many
   void (*run)(void* context, Index n, void (*task)(void* arg, Index i), void* arg) = nullptr;
-  // Attention calls it between blocks of rows, on the threads that compute. Once it returns true, and
+  // Attention calls it between blocks of queries, on the threads that compute. Once it returns true, and
   // it must then keep returning true, the call ends early and throws Cancelled; the contents of its
   // outputs are undefined. Null: never.
   bool (*cancelled)(void* cancel_context) = nullptr;

@@ -45,7 +45,7 @@ struct AttentionSpec {
   // No key after the query is visible, except by tokens that see each other.
   bool is_causal() const { return by_token_type || right == Index{0}; }
 };
-// Whether query i of a row sees key j; `blocks`: of by_token_type.
+// Whether query i of a sequence sees key j; `blocks`: of by_token_type.
 POSENC_API bool sees(const AttentionSpec&, std::span<const Index> blocks, Index i, Index j);
 
 }  // namespace posenc::v0

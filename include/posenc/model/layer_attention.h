@@ -21,10 +21,10 @@ struct LayerAttention {
   std::vector<Stage> stages;           // a rotate stage without `rotary` is the plan's
   Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
   Index chunk = 0;
-  // [rows, queries, keys]: 0 hides the key. The whole mask of a layer that masks by token type; its
+  // [batch, queries, keys]: 0 hides the key. The whole mask of a layer that masks by token type; its
   // windows are then unbounded and it has no chunk. Empty for other layers.
   std::vector<std::uint8_t> visible;
-  // AttentionArgs::query_factor, [rows of the positions, queries], where the layer has a query
+  // AttentionArgs::query_factor, [batch of the positions, queries], where the layer has a query
   // temperature; empty: 1.
   std::vector<double> query_factors;
   Index query_factor_rows = 1;
@@ -45,16 +45,16 @@ struct LayerAttention {
 
 // What to do about a layer whose scheme is known only by name: the caller adds it, or it is rejected.
 enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
-// The types of all keys, for layers that mask by them (AttentionSpec::by_token_type): [rows, keys]
+// The types of all keys, for layers that mask by them (AttentionSpec::by_token_type): [batch, keys]
 // of the input that the layer names, as the model's processor makes it.
 struct TokenTypes {
   std::span<const Index> values{};
-  Index rows = 1;              // of the batch, or 1 for all of it
+  Index rows = 1;              // the batch, or 1 for all of it
   bool mask_is_given = false;  // the caller passes a mask: none is made of types
 };
 
 // Queries are at `query_positions`, of whose first axis a temperature by position counts, and query i
-// of a row has the order query_offset + i. Positions without data are their orders. The layer must
+// of a batch entry has the order query_offset + i. Positions without data are their orders. The layer must
 // outlive the result. Throws [layer]: positions of another type, no softmax attention, LongT5's
 // summaries as keys, a scheme that is not read (see above), an output that is rotated back, sinks of
 // each query, a norm after the rotation with weights, a mean or an unknown epsilon, a mask by token

@@ -25,7 +25,7 @@ struct EnumNames<TemperatureForm> {
                                                          "log_floor"};
 };
 // Which number of a query is p: its position, as the caller of the model passes it (position_ids), or its
-// order, its index in the row including cached tokens and padding.
+// order, its index in the sequence including cached tokens and padding.
 enum class TemperatureIndex : std::uint8_t { position, order };
 template <>
 struct EnumNames<TemperatureIndex> {
@@ -77,7 +77,7 @@ struct QkNorm {
   bool operator==(const QkNorm&) const = default;
 };
 
-// The default position of a token in a program: its index in the row, including padding; how many tokens
+// The default position of a token in a program: its index in the sequence, including padding; how many tokens
 // before it the mask shows; how many before it are not padding.
 enum class PositionRule : std::uint8_t { arange, mask, tokens };
 template <>

@@ -34,9 +34,9 @@ struct ChatGlmRule {
   bool operator==(const ChatGlmRule&) const = default;
 };
 // ids [t] or [b, t] of i32 or i64; mask [b, t], 1 = real token, or an empty view. The context ends
-// at the first start token; the mask is the first of its kind. A decoded
-// token has the position that it would have in the whole row. Throws [chatglm]: a row without start token, or before it
-// without a mask, or with masks of two kinds (programs disagree which one counts); shapes.
+// at the first start token; the mask is the first of its kind. A decoded token has the position that
+// it would have in the whole batch entry. Throws [chatglm]: a batch entry without start token, or
+// before it without a mask, or with masks of two kinds (programs disagree which one counts); shapes.
 POSENC_API OwnedPositions chatglm_positions(const ChatGlmRule&, const ConstTensorView& ids,
                                             const ConstTensorView& mask = {});
 

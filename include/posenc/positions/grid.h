@@ -75,7 +75,7 @@ POSENC_API OwnedPositions normalised(const Positions&, std::span<const double> s
 POSENC_API OwnedPositions in_float32(const Positions&);
 
 // Tokens of each frame in the order of merge x merge blocks (blocks row by row, inside a block row
-// by row), as the patch mergers of Qwen2-VL and its descendants require. One row of positions has
+// by row), as the patch mergers of Qwen2-VL and its descendants require. A batch entry has
 // frames x rows x columns tokens. Throws [merge_blocks]: sizes that merge does not
 // divide.
 POSENC_API OwnedPositions merge_blocks(const Positions&, Index rows, Index columns, Index merge);

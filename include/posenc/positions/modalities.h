@@ -15,7 +15,7 @@ namespace posenc::inline v0 {
 //   axis
 struct Modality {
   Index id = 0;
-  OwnedPositions positions;    // one row, own units: text arange, image grid, audio frames
+  OwnedPositions positions;    // batch of 1, own units: text arange, image grid, audio frames
   std::vector<Index> stream;   // axis of `positions` for every common axis, or -1
   std::vector<double> scale;   // common units a step of its own; empty: 1
   std::vector<double> origin;  // where it begins; empty: 0
@@ -26,7 +26,7 @@ inline constexpr Index kAbsent = -(Index{1} << 40);
 
 // The stretches after each other, [1 + axes][1][tokens] of reals: axis 0 is the id, the others are
 // the common axes. Throws [modalities]: no stretch, lists of another length than axes, an axis that
-// the positions lack, a negative id, numbers that are not finite, more than one row.
+// the positions lack, a negative id, numbers that are not finite, a batch above 1.
 POSENC_API OwnedPositions modality_positions(std::span<const Modality>, std::int32_t axes);
 
 }  // namespace posenc::v0

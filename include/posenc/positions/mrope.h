@@ -20,7 +20,7 @@ template <>
 struct EnumNames<NextText> {
   static constexpr std::array<std::string_view, 2> value{"after_space", "after_all_axes"};
 };
-// The delta is the largest position + 1 minus a number of tokens: the real tokens of the row
+// The delta is the largest position + 1 minus a number of tokens: the real tokens of the batch entry
 // (transformers 5), or all of them including padding (transformers 4).
 enum class DeltaCount : std::uint8_t { real_tokens, all_tokens };
 template <>
@@ -54,11 +54,11 @@ struct VisionGrid {
 
 struct MropePositions {
   OwnedPositions positions;  // [3][batch][tokens]
-  std::vector<Index> delta;  // a row each: decode position = cache length + delta, all streams
+  std::vector<Index> delta;  // by batch entry: decode position = cache length + delta, all streams
 };
 
 // token_types [b, t] (i32, i64, u8): 0 text, 1 image, 2 video; mask [b, t], 1 = real token, or an
-// empty view. Images and videos are used in order over all rows. A run of image (video) tokens contains
+// empty view. Images and videos are used in order over the batch. A run of image (video) tokens contains
 // whole grids.
 // Throws [mrope]: shapes that disagree, another token type, a grid that merge does not divide or
 // that does not fill its run, missing or unused grids, seconds that are negative or not finite.

@@ -43,11 +43,11 @@ POSENC_API Index qwen3_omni_sound_tokens(Index frames, Index window = 50);  // n
 
 struct OmniPositions {
   OwnedPositions positions;   // [3][batch][tokens]; doubles unless whole_positions
-  std::vector<double> delta;  // a row each: decode position = cache length + delta, all streams
+  std::vector<double> delta;  // by batch entry: decode position = cache length + delta, all streams
 };
 
 // token_types [b, t] (i32, i64, u8): 0 text, 1 image, 2 video, 3 sound; mask [b, t], 1 = real
-// token, or an empty view. Images and videos are used in order over all rows. Every run of one kind is
+// token, or an empty view. Images and videos are used in order over the batch. Every run of one kind is
 // one image, one video or one recording between an opening and a closing token (two of each around a
 // video with sound, whose run has types 2 and 3 in the order of the rule). The text after a video with
 // sound continues after the last piece of either.

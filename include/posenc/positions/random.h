@@ -12,7 +12,7 @@
 
 namespace posenc::inline v0 {
 
-// Row b of a batch is sequence first_sequence + b.
+// Batch entry b is sequence first_sequence + b.
 struct DrawKey {
   std::uint64_t seed = 0, step = 0, first_sequence = 0;
 };
@@ -21,7 +21,7 @@ struct DrawKey {
 //   p' = (p + shift_b + local_bi) e^(log_scale_b)
 // shift_b ~ U(-max_global_shift, ..), local_bi ~ U(-max_local_shift, ..) times the time step,
 // log_scale_b ~ U(-ln max_global_scaling, ..).
-// Positions beyond a row's length are padding: from length on (at_length), or only after it
+// Positions beyond a sequence's length are padding: from length on (at_length), or only after it
 // (after_length: the public code, which keeps one token of padding).
 enum class CapePadding : std::uint8_t { at_length, after_length };
 template <>
@@ -55,8 +55,8 @@ POSENC_API CapeDraws draw_cape(const Cape&, Index batch, Index tokens, std::int3
 
 // [b, t] of reals: i * time_step_b, padding at `padded` (pass it as zero_position to the scheme),
 // minus the mean with `normalise`, then the draws (local ones times the time step).
-// time_steps: one a row, or one, or none (1); lengths: in the units of the positions, one a row, or
-// none (no padding). Throws [cape]: sizes that disagree, numbers that are not finite, a row without
+// time_steps: one a batch entry, or one, or none (1); lengths: in the units of the positions, likewise, or
+// none (no padding). Throws [cape]: sizes that disagree, numbers that are not finite, a batch entry without
 // positions to normalise.
 POSENC_API OwnedPositions cape_positions(const Cape&, Index batch, Index tokens,
                                          std::span<const double> time_steps,
@@ -87,7 +87,7 @@ struct ShapeShift {
   ShapeVariant variant = ShapeVariant::paper;
   Index table = 0;  // rows of the code's table; 0: no limit
 };
-// One offset a row. Throws [shape]: negative sizes; a code variant that has nothing to draw from.
+// One offset a batch entry. Throws [shape]: negative sizes; a code variant that has nothing to draw from.
 POSENC_API std::vector<Index> shape_offsets(const ShapeShift&, Index batch, Index tokens,
                                             const DrawKey&);
 POSENC_API Index shape_evaluation_offset(const ShapeShift&);

@@ -28,7 +28,7 @@ struct PositionArray {
 };
 struct RulePositions {
   OwnedPositions positions;
-  // Of mrope, omni and xd_rope, one a row: the position of a decoded token is the length of the
+  // Of mrope, omni and xd_rope, one a batch entry: the position of a decoded token is the length of the
   // cache plus delta, on all streams. Empty: the rule has none.
   std::vector<double> delta{};
 };

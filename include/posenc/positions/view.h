@@ -29,7 +29,7 @@ struct OwnedPositions {
   std::variant<std::vector<Index>, std::vector<double>> value;
   std::int32_t axes = 1;
   Index batch = 1;
-  POSENC_API Index count() const noexcept;        // tokens a row
+  POSENC_API Index count() const noexcept;        // tokens of a batch entry
   POSENC_API operator Positions() const noexcept  // NOLINT(google-explicit-constructor): a view
       POSENC_LIFETIME_BOUND;
 };

@@ -6,7 +6,7 @@
 //   m_h = 2^(-max_bias / 2 (2 (h - n) + 1) / n)      the others, last
 // `literal` is the paper's sentence read for any head count, 2^(-max_bias (h + 1) / heads): another
 // function unless heads is a power of two. The distance form is the definition: forms that differ
-// by a number a row (BLOOM's m j) have the same output and another log-sum-exp.
+// by a number for each query (BLOOM's m j) have the same output and another log-sum-exp.
 // With own_slopes a key in the future has another learned slope, S_ij += -m'_h (j - i): the authors'
 // asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
 // With height and width the distance is that of two cells of a grid, row on axis 0 and column on
@@ -69,9 +69,8 @@ struct Alibi {
       0;  // times m, on keys strictly in the past (DeepMind's bidirectional form: 1/2)
   double bias_scale = 1;        // Falcon: 1 / sqrt(head_dim)
   Index axis = 0;               // of the positions; manhattan distance is one ALiBi an axis
-  Index height = 0, width = 0;  // of a grid: the Euclidean distance of two places on it
-  Index batch =
-      1;  // learned ones of each row of the batch, [batch, heads]: FlashAttention's slopes
+  Index height = 0, width = 0;  // of a grid: the Euclidean distance of two cells
+  Index batch = 1;  // learned ones of each batch entry, [batch, heads]: FlashAttention's slopes
   Index total_heads = 0;  // of all shards; 0: the heads of the call are all
   Index first_head = 0;   // of the call's heads among total_heads
   Index sequences = 0;    // learned ones of each sequence of a ragged call, [sequences, heads]

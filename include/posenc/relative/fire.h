@@ -5,7 +5,7 @@
 // L_0 is fixed (512; the Megatron code of DAPE's authors halves it), c and L_multiplier are learned
 // numbers. act is ReLU, in DAPE's own FIRE a leaky one of slope 0.01. FlashT5's bidirectional form
 // keeps the sign of the distance (keep_sign). It is not shift invariant: positions of packed or
-// padded rows must start at 0 in each. Not scaled with q.k.
+// padded sequences must start at 0 in each. Not scaled with q.k.
 #pragma once
 #include "posenc/relative/scheme.h"
 

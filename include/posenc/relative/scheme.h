@@ -149,7 +149,7 @@ concept RelativeScheme = Described<S> &&
 };
 // A scheme that reads inputs of the call.
 // inputs  names and shapes of the arrays of a call.
-// bind    inputs -> the empty places of the scheme's own terms, in order: views, or O(tokens) work
+// bind    inputs -> the empty arrays of the scheme's own terms, in order: views, or O(tokens) work
 //         into `store`. Tables are not computed again.
 template <class S>
 concept BindsInputs = RelativeScheme<S> &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stick-breaking attention. Tan et al., arXiv:2410.17980, equation (2):
 //   P_ij = sigma(S_ij) prod over visible t after j of (1 - sigma(S_it)),  S_ij = s q_i.k_j
-// The weights of a row sum to at most 1. The scheme adds no term: it sets another normalisation. The mask is the call's: causal, and as published the query's own key is hidden
+// The weights of a query sum to at most 1. The scheme adds no term: it sets another normalisation. The mask is the call's: causal, and as published the query's own key is hidden
 // (window_right -1); attend_current shows it.
 // Implementations disagree on what is left: the authors' model gives it to the value of the token
 // itself (`own`), flash-linear-attention and the authors' reference return it.

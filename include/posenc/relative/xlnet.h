@@ -4,7 +4,7 @@
 //   R_delta = [sin(delta w_m) | cos(delta w_m)], w_m = base^(-2m / d_model)
 // s is the scale of the content. e is row 0 of seg_embed where both tokens have the same segment,
 // row 1 where not. Distances have both signs and are clamped on both sides, Transformer-XL's for
-// the past only. `bi_data` (half of the batch reads backwards) is a batch row of negated positions.
+// the past only. `bi_data` (half of the batch reads backwards) is a batch entry of negated positions.
 // Two streams are two calls with the same keys. Implementations disagree on nothing in the score.
 // Funnel-Transformer (Dai et al., arXiv:2006.03236) is the same score, and with class_token
 //   the terms with R and e are 0 where the query or the key is the class token,

@@ -24,7 +24,7 @@ ByPosition start_tokens(const S& scheme, const Chain& chain, Index bound, Contex
   return {bound, resolve(scheme), resolve(scheme, chain, context)};
 }
 
-// Rotates runs of tokens by the plan for their positions. Positions have one axis. Rows of a batch are
+// Rotates runs of tokens by the plan for their positions. Positions have one axis. Batch entries are
 // processed one by one. Throws [by position]: several axes, fewer positions than tokens, plans of
 // different head_dim or dtype; and what RotaryPlan::apply throws.
 POSENC_API void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound,

@@ -120,7 +120,8 @@ void check_tensors(const AttentionArgs& a) {
   check_same(v.tokens, k.tokens, "v", "must have the tokens of k");
   check_integer(a.block_table, {kAny, kAny}, "block_table");
   if (const Index keys = CallSizes(a).keys; keys > kMostSize)
-    refuse_shape(kAttention, "block_table", "must hold at most 2^40 keys a row", a.block_table);
+    refuse_shape(kAttention, "block_table", "must hold at most 2^40 keys a sequence",
+                 a.block_table);
 }
 
 void check_positions(const Positions& p, Index rows, Index tokens, const FieldName& what) {

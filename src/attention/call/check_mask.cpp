@@ -77,7 +77,7 @@ void check_sequences(const AttentionArgs& a, const CallSizes& s) {
                    "must have a row for each batch entry, " + std::to_string(s.batch), s.key_rows);
     return;
   }
-  if (s.batch != 1) refuse_field(kAttention, "cu_seqlens", "need one row, batch", s.batch);
+  if (s.batch != 1) refuse_field(kAttention, "cu_seqlens", "need a batch of 1, batch", s.batch);
   if (!m.query_order.empty() || !m.query_document.empty())
     refuse_field(kAttention, "cu_seqlens", "exclude orders and documents");
   const Index sequences = m.query_cu_seqlens.shape[0] - 1;

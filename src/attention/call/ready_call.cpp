@@ -106,9 +106,11 @@ std::int32_t ReadyCall::region_of(Index b, Index i, Index r, Index j) const noex
       if (ahead >= s.low && ahead <= s.high) return n;
     } else {
       const auto chunk = static_cast<double>(s.chunk);
-      const auto part = [&](const auto& x) { return std::floor(static_cast<double>(x) / chunk); };
-      const double far = a.whole ? part(a.query_whole[at_q]) - part(a.key_whole[at_k])
-                                 : part(a.query[at_q]) - part(a.key[at_k]);
+      const auto chunk_of = [&](const auto& x) {
+        return std::floor(static_cast<double>(x) / chunk);
+      };
+      const double far = a.whole ? chunk_of(a.query_whole[at_q]) - chunk_of(a.key_whole[at_k])
+                                 : chunk_of(a.query[at_q]) - chunk_of(a.key[at_k]);
       if (far >= static_cast<double>(s.low) && far <= static_cast<double>(s.high)) return n;
     }
     ++n;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call backward: each row is computed anew, then its gradients from the output to the factors.
-// The work is cut into parts of rows and slices of parts, by the shape alone (parts.h); sums of
+// The work is cut into shards of rows and slices of shards, by the shape alone (shards.h); sums of
 // slices are added in their order.
 #include <algorithm>
 
@@ -9,8 +9,8 @@
 #include "attention/exact/backward_rows.h"
 #include "attention/exact/engine.h"
 #include "attention/exact/forward_rows.h"
-#include "attention/exact/parts.h"
 #include "attention/exact/row_blocks.h"
+#include "attention/exact/shards.h"
 #include "core/element.h"
 #include "core/shape.h"
 #include "posenc/attention/attend.h"
@@ -201,8 +201,8 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
 
 namespace {
 
-void pull_part(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, Pull& pull,
-               const Executor& executor) noexcept {
+void pull_shard(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, Pull& pull,
+                const Executor& executor) noexcept {
   const Index at_once = rows_at_once(c);
   for (Index first = rows.begin; first < rows.end && !is_cancelled(executor); first += at_once)
     pull_rows(c, first, std::min(at_once, rows.end - first), d, w, pull);
@@ -226,21 +226,22 @@ void run_backward(const ReadyCall& call, const LoweredCall& lowered, const Given
                   const AttentionGradients& g, CallArena& arena, const Executor& executor) {
   const CallView c(call, lowered, true, arena, executor);
   GradientSums sums(c, g, arena);
-  const Parts parts(c, g, sums.shared());
-  if (parts.count() == 0) return;
+  const Shards shards(c, g, sums.shared());
+  if (shards.count() == 0) return;
   const Index most = most_tasks(c);
-  sums.start(c, parts.slices, parts.cuts, arena);
+  sums.start(c, shards.slices, shards.cuts, arena);
   const std::span<Pull> pulls =
-      arena.made<Pull>(parts.slices, [&](Index n) { return Pull(sums, g, n, arena); });
+      arena.made<Pull>(shards.slices, [&](Index n) { return Pull(sums, g, n, arena); });
   const std::span<RowWork> works =
-      row_works(c, RowsFor::gradients, task_count(executor, parts.slices, most), arena);
+      row_works(c, RowsFor::gradients, task_count(executor, shards.slices, most), arena);
   if (arena.counts()) return;
-  each_piece(executor, parts.slices, most, [&](Index slice, Index task) noexcept {
+  each_piece(executor, shards.slices, most, [&](Index slice, Index task) noexcept {
     Pull& pull = pulls[static_cast<std::size_t>(slice)];
-    for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
-      pull.use_cut(part % parts.cuts);
-      for (Index n = 0; n < parts.ranges; ++n)
-        pull_part(c, parts.rows(part, n), d, works[static_cast<std::size_t>(task)], pull, executor);
+    for (Index shard = shards.first_of(slice); shard < shards.first_of(slice + 1); ++shard) {
+      pull.use_cut(shard % shards.cuts);
+      for (Index n = 0; n < shards.ranges; ++n)
+        pull_shard(c, shards.rows(shard, n), d, works[static_cast<std::size_t>(task)], pull,
+                   executor);
     }
   });
   sums.add_all(c, g, executor);

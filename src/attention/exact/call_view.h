@@ -34,7 +34,7 @@ struct DenseTable : DenseSlabs {
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
 struct DenseFactor : DenseSlabs {
   std::span<const double> x, tiles;
-  bool content = false;  // the call's own q or k in place of x
+  bool content = false;  // the call's own q or k instead of x
   Index tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
   Index at(Index b, Index h, Index heads) const noexcept {

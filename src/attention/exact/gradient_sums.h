@@ -27,7 +27,7 @@ class SharedSum {
 // Of one term, as one slice sees it: of the shapes of the dense copies.
 struct TermPull {
   double *table = nullptr, *query = nullptr, *key = nullptr;
-  double* band = nullptr;  // in place of table, where its values are a band
+  double* band = nullptr;  // instead of table, if its values are a band
   double *in = nullptr, *in_bias = nullptr, *out = nullptr, *out_bias = nullptr;
 };
 struct TermSums {
@@ -47,8 +47,8 @@ struct GradientSums {
   double* v_of(Index cut) noexcept { return v.data() + cut * v_size_; }
   void add_all(const CallView&, const AttentionGradients&, const Executor&);
 
-  // Of q, k and v as prepared: each part has one owner. q: none where nothing was prepared, rows go
-  // to the caller's. k and v: one behind the other for each cut of the rows.
+  // Of q, k and v as prepared: each row has one owner. q: none where nothing was prepared, rows
+  // go to the caller's. k and v: one after the other for each cut of the rows.
   std::span<double> q, k, v;
   std::span<std::span<double>> region_q;
   std::span<SharedSum> region_k;
@@ -74,7 +74,7 @@ struct Pull {
   std::span<double*> region_k;
   double *head_scale, *query_factor, *sink, *mix_before, *mix_after;
   TensorView bias;
-  double* query_bias = nullptr;  // of the work's bias, at the same places
+  double* query_bias = nullptr;  // of the work's bias, of the same shape
 };
 
 }  // namespace posenc::v0::detail

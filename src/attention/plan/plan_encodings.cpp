@@ -29,7 +29,7 @@ void add_encoding(const Encoding& e, Index length, Parsed& to) {
           refuse_sentence(
               detail::kPlan, "encodings",
               "an encoding must keep the channels of q and k; apply PopePlan to them before the "
-              "call (posenc.torch.Attention does) in place of",
+              "call (posenc.torch.Attention does) instead of",
               S::card.name);
         } else {
           refuse_sentence(

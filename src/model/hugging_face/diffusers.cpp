@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config.json of diffusers (_class_name in the place of model_type): the transformers whose q and k
-// rotate by several axes with interleaved pairs. Which they are, and what their classes hold, stands
+// A config.json of diffusers (_class_name instead of model_type): the transformers whose q and k
+// rotate by several axes with interleaved pairs. Which they are, and what their classes contain, is
 // in the table of models under "diffusers" (run, diffusers 0.42.1).
 #include "model/hugging_face/diffusers.h"
 #include "model/encoding_builder.h"

@@ -213,7 +213,7 @@ class NearKeys {
     });
   }
 
-  // What counts in its place: `stated` is what the file holds under the right name, null where it
+  // What applies instead: `stated` is what the file holds under the right name, null where it
   // has none.
   std::string otherwise(std::string_view key, const Json* stated, const Asked& about) const {
     if (stated && !stated->is_null()) return "which the file states too, and which is used";

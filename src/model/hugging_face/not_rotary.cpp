@@ -21,7 +21,7 @@ void warn_of_rotary_keys(const ConfigView& view) {
 // What stands at the input of the class: empty for nothing.
 std::string input_kind(const ConfigView& view, const std::string& given) {
   const ClassRules& rules = view.rules();
-  std::string input = acts_at_input(given) ? given : "";  // in the place of a rotary: ESM
+  std::string input = acts_at_input(given) ? given : "";  // instead of a rotary: ESM
   if (!rules.input.empty()) input = rules.input;
   if (!rules.input_if.empty() && !view.flag(rules.input_if, false)) input.clear();
   return input;

@@ -81,7 +81,7 @@ bool descend(TextPart& at, Report& report, bool first) {
   return true;
 }
 
-// DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
+// DPT: the backbone of the file replaces its own ViT, unless the model is hybrid.
 bool replaced(const TextPart& at) {
   for (const auto& [key, about] : at.rules->parts.pairs) {
     const Json* part = about.replaces_unless.empty() ? nullptr : at.object->find(key);
@@ -159,7 +159,7 @@ void no_layers(const ConfigView& view) {
             "", 0.0);
 }
 
-// The rules that stand in the place of the table's: of the decoder, or of the release.
+// The rules that replace those of the table: of the decoder, or of the release.
 std::optional<ClassRules> own_rules(const ConfigView& view) {
   const ClassRules& rules = view.rules();
   if (!rules.decoder.empty()) return decoder_rules(view);

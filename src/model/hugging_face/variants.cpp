@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that stand in the place of the table's: of one of several ways that a key of the file or its
-// release says, of the decoder of the same file; and classes that have no words here.
+// Rules that replace those of the table: for a variant that a key of the file or its release names, for
+// the decoder of the same file; and classes that have no words here.
 #include <algorithm>
 #include <utility>
 

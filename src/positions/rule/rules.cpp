@@ -196,7 +196,7 @@ const std::array kRules{
             return only(arange(r.whole("first"), r.whole("count"), r.whole("step")));
           }},
     Entry{{"from_mask", "padded=0 first=0", "mask", "",
-           "running count of the real tokens of each row; padding gets `padded`"},
+           "running count of the real tokens of each batch entry; padding gets `padded`"},
           [](const RuleReader& r) {
             return only(from_mask(r.array("mask"), r.whole("padded"), r.whole("first")));
           }},
@@ -207,13 +207,13 @@ const std::array kRules{
         {"right_padded", "padded=0", "mask", "", "the same; the padding must be on the right"},
         [](const RuleReader& r) { return only(right_padded(r.array("mask"), r.whole("padded"))); }},
     Entry{{"from_lengths", "tokens padded=0 first=0", "lengths", "mask",
-           "rows of which the first lengths[b] tokens are real"},
+           "sequences of which the first lengths[b] tokens are real"},
           [](const RuleReader& r) {
             return only(from_lengths(r.whole_array("lengths"), r.whole("tokens"), r.whole("padded"),
                                      r.whole("first"), r.array("mask")));
           }},
     Entry{{"from_starts", "count first=0", "starts", "",
-           "rows that start at token starts[b]: max(0, first + t - starts[b])"},
+           "sequences that start at token starts[b]: max(0, first + t - starts[b])"},
           [](const RuleReader& r) {
             return only(from_starts(r.whole_array("starts"), r.whole("count"), r.whole("first")));
           }},
@@ -223,7 +223,7 @@ const std::array kRules{
             return only(from_tokens(r.array("tokens"), r.whole("padding_idx"), r.whole("past")));
           }},
     Entry{{"packed", "first=0", "cu_seqlens", "",
-           "documents packed in one row: positions restart at each of them"},
+           "documents packed in one sequence: positions restart at each of them"},
           [](const RuleReader& r) {
             return only(packed(r.whole_array("cu_seqlens"), r.whole("first")));
           }},

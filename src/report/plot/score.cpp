@@ -124,7 +124,7 @@ LineChart shares_chart(const ScoreCall& s, const std::string& subtitle) {
     c.series.push_back(std::move(bars));
   }
   if (mean == none)
-    c.note = "no part differs between the keys of a query";
+    c.note = "no term differs between the keys of a query";
   else
     c.note = fmt::format(
         "mean of the heads: content-content {:.1f} %, content-position {:.1f} %, "

@@ -19,7 +19,7 @@ Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
       o.positions.empty() ? first_positions(100) : read_positions(o.positions);
   const Index rows = list.owned.batch * list.owned.count();
   if (list.owned.axes != 1 || list.owned.batch != 1)
-    throw UsageError("rows of a sinusoid draws one row of positions, of one axis");
+    throw UsageError("--kind rows of a sinusoid needs positions of one sequence and one axis");
   check_drawable(rows, s.width);
   s.compose = Compose::add;
   s.first = 0;

@@ -167,7 +167,7 @@ Verb::Run declare_attend(Words& w) {
          "write locality [heads, distances]: attention mass by distance, query - key");
   w.flag("--exact", o->exact, "the engine in double runs the call, although a faster one takes it");
   w.flag("--explain", o->explain,
-         "in place of -o: which engine runs the call, why the others do not, and the class of each "
+         "instead of -o: which engine runs the call, why the others do not, and the class of each "
          "term");
   w.output(Holds::arrays, "F.safetensors: out, log_sum_exp and the arrays of the other options");
   return [o](const Request& r) { return attend(*o, r); };

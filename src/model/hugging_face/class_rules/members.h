@@ -89,7 +89,7 @@ struct InputAlso {
     v("rows", s.rows, "key of its rows");
     v("by", s.by, "what counts them (frame)");
     v("tensor", s.tensor, "its name among the weights");
-    v("sinusoid", s.sinusoid, "fields of a sinusoid in its place");
+    v("sinusoid", s.sinusoid, "fields of a sinusoid that replaces it");
   }
 };
 

@@ -164,11 +164,10 @@ RopeSet by_layer_type(const ConfigView& view, const std::vector<std::string>&) {
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
-    view.wrong_type(
-        {"rope_scaling is {}, which {class} stores in the place of its rope_parameters: no "
-         "model can be built",
-         old->value},
-        *old, "remove the key");
+    view.wrong_type({"rope_scaling is {}, which {class} stores instead of its rope_parameters: no "
+                     "model can be built",
+                     old->value},
+                    *old, "remove the key");
     return set;
   }
   if (thetas_by_layer(view, set)) return set;

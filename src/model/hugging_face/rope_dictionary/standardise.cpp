@@ -139,14 +139,14 @@ bool scales(const Json& dictionary) {
   return dictionary.is_object() && type != Json("default") && type != Json("proportional");
 }
 
-// An object without a type stands in the place of the one that the class holds, whole.
+// An object without a type replaces the whole object of the class.
 void replaces_the_class(const ConfigView& view, const Value& stated) {
   const Json& held = view.rules().rope_parameters;
   if (held.is_null() || stated.value.find("rope_type") || stated.value.find("type")) return;
   const bool empty = stated.value == Json::object();
   if (empty || scales(held))
     view.warn("missing_key",
-              {"{} {}, and stands in the place of what {class} holds: {}", last_word(stated.where),
+              {"{} {}, and replaces the dictionary of {class}: {}", last_word(stated.where),
                empty ? "is empty" : "has no rope_type", held.dump()},
               stated, "state rope_type and its keys, or remove the dictionary");
 }
@@ -156,7 +156,7 @@ std::optional<Value> fraction_outside(const ConfigView& view) {
   if (!rule.partial_forced.is_null()) return view.of_class(rule.partial_forced);
   const auto v = outside(view, "partial_rotary_factor");
   if (v && (view.rules().keys.find("partial_rotary_factor") || !v->value.is_null())) return v;
-  if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
+  if (v) return std::nullopt;  // null replaces the class's fraction, and is dropped
   // MiniMax-M2: rotary_dim / head_dim
   if (!rule.partial_from.empty())
     if (auto width = view.integer(rule.partial_from, 1, 65536))

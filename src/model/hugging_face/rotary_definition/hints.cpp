@@ -51,7 +51,7 @@ void RotaryWriter::unread_keys() {
   }
 }
 
-// The theta of rope_parameters, where rope_scaling stands in their place.
+// The theta of rope_parameters, if rope_scaling replaces them.
 const Json* RotaryWriter::dropped_theta() const {
   const Json* dropped = view_.object().find("rope_parameters");
   return dropped ? dropped->find("rope_theta") : nullptr;

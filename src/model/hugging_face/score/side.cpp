@@ -59,7 +59,7 @@ std::string with_boxes(const ConfigView& view, const std::string& given) {
 std::string scheme_of(const ConfigView& view, const std::string& given) {
   const ClassRules& rules = view.rules();
   const std::string none(kNoScheme);
-  if (acts_at_input(given)) return none;  // in the place of a rotary: ESM
+  if (acts_at_input(given)) return none;  // instead of a rotary: ESM
   if (rules.alibi_always) mpt_keys(view);
   if (!rules.score_also_alone.empty()) return with_boxes(view, given);
   bool on = rules.score_if.empty();
