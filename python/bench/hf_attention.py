@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefill of random models with their own attention and with posenc's, in turn: seconds and peak memory, medians of pairs.
 
-python hf_attention.py [--threads N] [--rounds N] [TOKENS ...]
+python hf_attention.py [--threads N] [--rounds N] [--dtype TYPE] [--train] [TOKENS ...]
 """
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def measured(run: object) -> tuple[float, float, int]:
     with open("/proc/self/clear_refs", "w") as f:
         f.write("5")
     held, wall, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
-    with torch.no_grad():
-        run()  # type: ignore[operator]
+    run()  # type: ignore[operator]
     return time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - held
 
 
@@ -52,7 +51,16 @@ def causal(kind: str, attention: str, **more: object) -> transformers.PreTrained
     return transformers.AutoModel.from_config(config)
 
 
-def models(tokens: int) -> dict[str, object]:
+def step(model: torch.nn.Module, words: tuple[torch.Tensor, dict[str, torch.Tensor]], train: bool) -> None:
+    """Prefill; with `train` the gradients of all parameters too."""
+    with torch.set_grad_enabled(train):
+        out = model(words[0], **words[1])[0]
+    if train:
+        model.zero_grad()
+        out.sum().backward()
+
+
+def models(tokens: int, dtype: torch.dtype, train: bool) -> dict[str, object]:
     torch.manual_seed(0)
     ids = torch.randint(2, 1000, (1, tokens))
     corner = torch.rand(1, tokens, 2)
@@ -72,8 +80,8 @@ def models(tokens: int) -> dict[str, object]:
         "Mistral, window 256, sdpa": causal("mistral", "sdpa", sliding_window=256),
         "Mistral, window 256, eager": causal("mistral", "eager", sliding_window=256),
     }
-    more = {"BROS": {"bbox": boxes}}
-    return {n: (m.eval(), lambda m=m, n=n: m(ids, **more.get(n, {}))) for n, m in made.items()}
+    more = {"BROS": {"bbox": boxes.to(dtype)}}
+    return {n: (m.eval().to(dtype), lambda m=m, n=n: step(m, (ids, more.get(n, {})), train)) for n, m in made.items()}
 
 
 def main() -> None:
@@ -81,12 +89,14 @@ def main() -> None:
     words.add_argument("tokens", nargs="*", type=int, default=[2048])
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--threads", type=int, default=torch.get_num_threads())
+    words.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
+    words.add_argument("--train", action="store_true", help="forward and backward")
     words.add_argument("--only", default="", help="models whose name has this in it")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     for tokens in given.tokens:
-        print(f"{tokens} tokens, 2 layers, 8 heads of 64, float32, {torch.get_num_threads()} threads")
-        for name, (model, run) in models(tokens).items():  # type: ignore[misc]
+        print(f"{tokens} tokens, 2 layers, 8 heads of 64, {given.dtype}, {torch.get_num_threads()} threads{', training step' * given.train}")
+        for name, (model, run) in models(tokens, getattr(torch, given.dtype), given.train).items():  # type: ignore[misc]
             if given.only not in name:
                 continue
             pairs = []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that stay with the model because its own attention is known to be faster: posenc's engine computes in double.
+"""Calls that stay with the model because its own attention is known to be faster.
 
 The numbers were measured with python/bench/hf_attention.py, one thread (docs/python.md has the table). A rule by length gives the
-same numbers in every run, which a choice by the clock of each call would not.
+same numbers in every run, which a choice by the clock of each call would not. posenc's fast engine computes most calls, the one
+in double those with a soft cap, dense masks, or terms of its own (DeBERTa, BROS).
 """
 from __future__ import annotations
 
@@ -16,19 +17,23 @@ _OVERRIDE = "force=True overrides"
 _DEFAULT = 2048
 # Classes that compute in place, by the number of tokens from which posenc is at least as fast. 0: at every length.
 _LEAST = {
-    **dict.fromkeys(("BloomAttention", "MptAttention"), 512),
-    "MPNetSelfAttention": 1024,
+    **dict.fromkeys(("BloomAttention", "MptAttention", "MPNetSelfAttention"), 128),
     **dict.fromkeys(("BrosSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"), 0),
     # Their own makes a vector for each pair of tokens, as BROS does.
     **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
 }
+# Those that the fast engine computes, gradients too.
+_FAST = ("BloomAttention", "MptAttention", "MPNetSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention")
 _NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; projections take most of the time
-_ROW, _EAGER_CAUSAL = 1024, 1024
-_WINDOWS = 8  # others compute all pairs: so many windows of tokens
-# A decode step reads all keys once, which the engine first widens to double.
+_ROW, _EAGER, _FUSED = 128, 256, 1024
+_WINDOWS = 2  # others compute all pairs: so many windows of tokens
+_EAGER_IN_DOUBLE = 1024
+# A decode step reads all keys once.
 DECODE = f"one query: its own is faster for 128 to 16384 keys, as measured; {_OVERRIDE}"
-_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
-FUSED = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
+_NOT_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
+FUSED = f"PyTorch's fused attention of 16-bit numbers is faster or as fast at every length that was measured; {_OVERRIDE}"
+FUSED_IN_DOUBLE = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
+GRADIENTS = f"its own gradients are faster at every length that was measured; {_OVERRIDE}"
 
 
 def _fewer(tokens: int, least: int) -> str:
@@ -42,7 +47,9 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
         return ""
     name = type(module).__name__
     if name in _NEVER:
-        return _EAGER
+        return _NOT_EAGER
+    if name not in _FAST and torch.is_grad_enabled() and x.requires_grad:
+        return GRADIENTS
     if name == "XLNetRelativeAttention":  # [tokens, batch, heads, channels]
         tokens = x.shape[0]
     else:  # [batch, tokens, channels] or [batch, height, width, channels]
@@ -51,21 +58,28 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     return DECODE if tokens == 1 and least > 0 else _fewer(tokens, least)
 
 
-def in_interface(name: str, mask: Any, queries: int, causal: bool, position_bias: Any) -> str:
-    """The same of a call through transformers' AttentionInterface."""
+def in_interface(name: str, mask: Any, query: torch.Tensor, causal: bool, position_bias: Any, softcap: Any) -> str:
+    """The same of a call through transformers' AttentionInterface; query [batch, heads, tokens, channels]."""
+    queries = query.shape[2]
     if queries == 1:
         return DECODE
+    window = mask.what.window if is_a(mask, Mask) else None
+    in_double = softcap is not None or query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
+    if in_double and name == "eager" and not is_a(position_bias, Row):
+        return _fewer(queries, _EAGER_IN_DOUBLE) if causal else _NOT_EAGER
+    if in_double and window is None and name == "sdpa" and not is_a(position_bias, Row):
+        return FUSED_IN_DOUBLE
     if is_a(position_bias, Row):
         return _fewer(queries, _ROW)
-    if name == "eager" and causal:
-        return _fewer(queries, _EAGER_CAUSAL)
-    window = mask.what.window if is_a(mask, Mask) else None
-    if window is None:
-        return FUSED if name == "sdpa" else _EAGER
-    return _fewer(queries, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys)))
+    if name == "eager":
+        return _fewer(queries, _EAGER)
+    if window is not None:
+        return _fewer(queries, max(_EAGER, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys))))
+    return _fewer(queries, _FUSED) if query.dtype == torch.float32 else FUSED
 
 
 def whole_layer(module: Any, name: str) -> str:
     """Why no call of a layer can be worth it; "": one may be."""
     has_window = getattr(module, "sliding_window", None) or getattr(module.config, "sliding_window", None)
-    return FUSED if name == "sdpa" and not has_window and not hasattr(module, "compute_bias") else ""
+    narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
+    return FUSED if name == "sdpa" and narrow and not has_window and not hasattr(module, "compute_bias") else ""

@@ -27,7 +27,7 @@ def calls(model, report, *lengths):
     return count.taken, dict(count.original)
 
 
-@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 512), ("llama", "eager", 1024), ("deberta-v2", None, 2048)])
+@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 128), ("llama", "eager", 256), ("llama", "sdpa", 1024), ("deberta-v2", None, 2048)])
 def test_short_calls_stay_with_the_model(kind, attention, least):
     model = build(kind, attention, max_position_embeddings=least)
     report = posenc.hf.accelerate(model, attention=True)
@@ -51,15 +51,28 @@ def test_decode_steps_stay_with_the_model():
 
 
 def test_fused_attention_stays_unless_windows_are_short():
-    model = build("bert", "sdpa")
+    model = build("bert", "sdpa").to(torch.bfloat16)
     report = posenc.hf.accelerate(model, attention=True)
     assert not report.attentions and set(report.reasons.values()) == {_speed.FUSED} and "force=True overrides" in str(report)
-    model = build("bert", "eager")
+    model = build("bert", "sdpa")
     report = posenc.hf.accelerate(model, attention=True)
-    assert calls(model, report, 11) == (0, {"its own is faster at every length that was measured; force=True overrides": 1})
-    model = build("mistral", "sdpa", sliding_window=6, num_key_value_heads=2)
+    model.to(torch.bfloat16)  # after it was taken over
+    assert calls(model, report, 11) == (0, {_speed.FUSED: 1})
+    model = build("bert", "eager").double()
     report = posenc.hf.accelerate(model, attention=True)
-    assert calls(model, report, 47, 48) == (1, {"fewer than 48 tokens, for which its own is faster; force=True overrides": 1})
+    assert calls(model, report, 300) == (0, {"its own is faster at every length that was measured; force=True overrides": 1})
+    model = build("mistral", "sdpa", sliding_window=149, num_key_value_heads=2)
+    report = posenc.hf.accelerate(model, attention=True)
+    assert calls(model, report, 297, 298) == (1, {"fewer than 298 tokens, for which its own is faster; force=True overrides": 1})
+
+
+def test_gradients_in_double_stay_with_the_model():
+    for kind, reasons in (("deberta-v2", [_speed.GRADIENTS]), ("bloom", [])):
+        model = build(kind, max_position_embeddings=2048)
+        report = posenc.hf.accelerate(model, attention=True)
+        model(torch.arange(130)[None] % 90 + 3)
+        (count,) = report.attentions.values()
+        assert list(count.original) == reasons
 
 
 def test_a_row_of_distances(monkeypatch):

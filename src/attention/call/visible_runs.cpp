@@ -118,10 +118,13 @@ VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryP
 
 }  // namespace
 
-bool reads_keys(const ReadyCall& c) noexcept {
+bool reads_pairs(const ReadyCall& c) noexcept {
   const Mask& m = c.args.mask;
   return !c.key_orders.empty() || !m.visible.empty() || !m.bias.empty() ||
-         !m.query_document.empty() || !m.key_visible.empty();
+         !m.query_document.empty();
+}
+bool reads_keys(const ReadyCall& c) noexcept {
+  return reads_pairs(c) || !c.args.mask.key_visible.empty();
 }
 
 VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPlace& p) noexcept {

@@ -28,8 +28,9 @@ void find_visible(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&
                   RunList& runs) noexcept;
 // Whether it sees any.
 bool sees_any(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&) noexcept;
-// Whether a mask is read for each key of the bounds.
+// Whether a mask is read for each key of the bounds; whether one is that may differ from query to query.
 bool reads_keys(const ReadyCall&) noexcept;
+bool reads_pairs(const ReadyCall&) noexcept;
 
 // A block of queries x keys: all pairs hidden, all visible, or some of each. The keys are those of
 // each query's own row of keys. A block without pairs is hidden.

@@ -98,7 +98,7 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
   const FastTileKernels& k = c.tiles;
   const Index at = (g.first - t.first->first) * k.tile_stride, count = t.keys.end - t.keys.begin;
   Index written = 0;
-  if (sees(g, t.keys)) {
+  if (c.reads(g, t.keys)) {
     StripStarts start;
     const bool given = fill_starts(c, w, g, t.keys, start);
     for (Index n = 0; n < g.rows; ++n)
@@ -148,7 +148,7 @@ void run_head(BackwardCall& c, const Piece& piece, Index part, float* dq,
     for (const RowGroup* g = w.groups.begin(); g < w.groups.end();) {
       const RowGroup *begin = g, *seen = nullptr, *last = nullptr;
       for (; g < w.groups.end() && g->first + g->rows - begin->first <= k.tile_rows; ++g)
-        if (sees(*g, keys)) seen = seen == nullptr ? g : seen, last = g;
+        if (c.reads(*g, keys)) seen = seen == nullptr ? g : seen, last = g;
       if (seen == nullptr) continue;
       if (!taken) take_keys(c, piece.b, piece.group, keys, w), taken = true;
       run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin}, dq,

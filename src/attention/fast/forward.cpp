@@ -55,7 +55,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   const Index group = c.group(block.head), count = keys.end - keys.begin;
   Run seen{keys.end, keys.begin};
   for (const RowGroup& g : w.groups)
-    if (sees(g, keys))
+    if (c.reads(g, keys))
       seen = {std::min(seen.begin, std::max(keys.begin, g.seen.begin)),
               std::max(seen.end, std::min(keys.end, g.seen.end))};
   const ConstTensorView& visible = c.args.mask.key_visible;
@@ -120,7 +120,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
     const Run keys{first, std::min(c.Tk, first + size)};
     bool packed = false, bounded = true;
     for (const RowGroup& g : w.groups) {
-      if ((careful && !g.low) || !sees(g, keys)) continue;
+      if ((careful && !g.low) || !c.reads(g, keys)) continue;
       if (!packed) bounded = pack(c, block, keys, w), packed = true;
       if (bounded)
         run_strip(c, w, g, keys, careful);

@@ -54,17 +54,34 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
   return largest;
 }
 
-// The same where start values are 0 or numbers of a line in float: they need no other number to be relative to.
-void copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to) noexcept {
+// The same where start values are 0 or numbers of a line in float: they need no other number to be relative to. Returns
+// the end of the visible keys.
+Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to) noexcept {
   std::fill_n(to, w.block_keys, -HUGE_VALF);
-  find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
   const float* line = c.starts.has_lines() ? c.starts.lines() + r.entry : nullptr;
-  for (const Run& run : w.runs) {
+  Index last = 0;
+  const auto copy = [&](const Run& run) {
     if (line == nullptr)
       std::fill(to + (run.begin - keys.begin), to + (run.end - keys.begin), 0.0f);
     else
       std::copy(line + run.begin, line + run.end, to + (run.begin - keys.begin));
+    last = run.end;
+  };
+  if (c.filtered) {
+    find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
+    std::for_each(w.runs.begin(), w.runs.end(), copy);
+    return last;
   }
+  const VisibleBounds bounds = visible_bounds(c, r.b, r.h, r.place);
+  for (const Run& run : bounds.runs())
+    if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+        some.begin < some.end)
+      copy(some);
+  if (!c.flags.shows_all(r.place.row, keys)) {
+    const float* hidden = c.flags.starts(r.place.row) + keys.begin;
+    for (Index n = 0; n < last - keys.begin; ++n) to[n] += hidden[n];
+  }
+  return last;
 }
 
 // A slice of the lines for all rows of the group, relative to its largest number. False: the rows are too far apart.
@@ -121,15 +138,18 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     float* to = w.starts.data() + n * w.block_keys;
     bool bounded = true;
     double largest = 0;
-    if (copies)
-      copy_row(c, w, g.row[n], keys, to);
-    else
+    Index last = 0;
+    if (copies) {
+      last = copy_row(c, w, g.row[n], keys, to);
+    } else {
       largest = fill_row(c, w, g.row[n], keys, to, bounded);
+      if (!w.runs.empty()) last = w.runs.back().end;
+    }
     if (!bounded) {
       w.left[row] = 1;
       std::fill_n(to, w.block_keys, -HUGE_VALF);
-    } else if (!w.runs.empty()) {
-      s.keys = std::max(s.keys, w.runs.back().end - keys.begin);
+    } else {
+      s.keys = std::max(s.keys, last - keys.begin);
     }
     s.at[n] = to;
     s.base[n] = largest;
@@ -141,17 +161,21 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
 
 bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                  StripStarts& s) noexcept {
-  const bool whole = !c.filtered && sees_all(g, keys) && keys.end - keys.begin == w.block_keys;
+  const Index row = g.row->place.row;
+  const bool all = !c.filtered && sees_all(g, keys) && keys.end - keys.begin == w.block_keys;
+  const bool whole = all && c.flags.shows_all(row, keys);
   if (whole && c.starts.has_lines()) {
     fill_line_starts(c, w, g, keys, s);
-  } else if (!whole || !c.starts.none()) {
-    fill_masked_starts(c, w, g, keys, s);
-  } else {
-    s.keys = keys.end - keys.begin;
-    std::fill_n(s.base, g.rows, 0.0);
-    return false;
+    return true;
   }
-  return true;
+  if (!all || !c.starts.none()) {
+    fill_masked_starts(c, w, g, keys, s);
+    return true;
+  }
+  s.keys = keys.end - keys.begin;
+  std::fill_n(s.base, g.rows, 0.0);
+  if (!whole) std::fill_n(s.at, g.rows, c.flags.starts(row) + keys.begin);
+  return !whole;
 }
 
 }  // namespace posenc::v0::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fast engine reads of a call, and the memory of one thread.
 #pragma once
+#include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
 
@@ -22,8 +23,14 @@ struct FastCall : ReadyCall {
   std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
   std::span<const FastRowBlock> blocks;
-  bool filtered;  // some mask is read for each key
+  KeyFlags flags;
+  bool filtered;  // some mask is read for each pair
   Index panel, value_vectors, value_panels;
+
+  // Whether some row of a group may see a key of these.
+  bool reads(const RowGroup& g, Run keys) const noexcept {
+    return sees(g, keys) && !flags.hides_all(g.row->place.row, keys);
+  }
 
   std::size_t copy_bytes = 0;  // of a token whose channels are not adjacent
 
