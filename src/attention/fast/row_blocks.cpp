@@ -46,7 +46,7 @@ std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_ro
   return {blocks.data(), blocks.size()};
 }
 
-void find_bounds(const ReadyCall& c, RowGroup& g) noexcept {
+void find_bounds(RowGroup& g) noexcept {
   Run first{kUnbounded, -kUnbounded}, second = first;  // unions of the runs
   Run all_first{-kUnbounded, kUnbounded},
       all_second = all_first;  // what is in the runs of every row
@@ -57,16 +57,8 @@ void find_bounds(const ReadyCall& c, RowGroup& g) noexcept {
   const auto meet = [](Run& a, const Run& b) {
     a = {std::max(a.begin, b.begin), std::min(a.end, b.end)};
   };
-  // Where orders count up, runs begin and end later from row to row: the first and the last row tell, if both see keys.
-  const auto bounds = [&](Index n) {
-    const FastRow& r = g.row[n];
-    return visible_bounds(c, r.b, r.h, r.place);
-  };
-  const bool ordered = c.sequence.empty() && c.query_orders.empty() && bounds(0).count > 0 &&
-                       bounds(g.count - 1).count > 0;
-  const Index step = ordered ? std::max<Index>(1, g.count - 1) : 1;
-  for (Index n = 0; n < g.count; n += step) {
-    const VisibleBounds v = bounds(n);
+  for (Index n = 0; n < g.count; ++n) {
+    const VisibleBounds& v = g.row[n].bounds;
     every = every && v.count > 0;
     two = two && v.count == 2;
     if (v.count == 0) continue;

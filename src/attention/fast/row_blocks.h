@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a call in blocks that read the same keys, and the keys that a group of them sees.
 #pragma once
-#include "attention/call/visible_runs.h"
 #include "attention/fast/starts.h"
 #include "kernels/attention/fast_strips.h"
 
@@ -30,8 +29,8 @@ struct RowGroup {
   Run all[2] = {{0, 0}, {0, 0}};  // every row sees these, as far as bounds say
   bool low = false;               // to be done again
 };
-// Fills in the bounds of a group, of which `row`, `count` and `head` are set.
-void find_bounds(const ReadyCall&, RowGroup&) noexcept;
+// Fills in the bounds of a group, of which `row` and `count` are set.
+void find_bounds(RowGroup&) noexcept;
 
 inline bool sees(const RowGroup& g, Run keys) noexcept {
   const Run some{std::max(g.seen.begin, keys.begin), std::min(g.seen.end, keys.end)};

@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "attention/call/ready_call.h"
+#include "attention/call/visible_runs.h"
 #include "attention/lowered/lowered_call.h"
 #include "kernels/attention/args.h"
 
@@ -15,6 +15,7 @@ inline constexpr double kLog2E = 1.4426950408889634074;
 struct FastRow {
   Index b = 0, h = 0, i = 0;
   QueryPlace place{};
+  VisibleBounds bounds{};
   Index entry = 0;  // Starts::entry_of
 };
 
@@ -36,6 +37,7 @@ class Starts {
   bool has_lines() const noexcept { return line_size_ > 0; }
   bool has_wide_lines() const noexcept { return wide_; }
   Index entry_of(const FastRow&) const noexcept;
+  Index line_size() const noexcept { return line_size_; }  // from head to head
   const float* lines() const noexcept { return lines_.data(); }
   const double* wide_lines() const noexcept { return wide_lines_.data(); }
   Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }

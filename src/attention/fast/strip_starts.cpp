@@ -72,8 +72,7 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, fl
     std::for_each(w.runs.begin(), w.runs.end(), copy);
     return last;
   }
-  const VisibleBounds bounds = visible_bounds(c, r.b, r.h, r.place);
-  for (const Run& run : bounds.runs())
+  for (const Run& run : r.bounds.runs())
     if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
         some.begin < some.end)
       copy(some);

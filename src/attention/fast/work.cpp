@@ -23,6 +23,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       blocks(fast_row_blocks(*this, kernels.rows, arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
+      by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2) {
@@ -54,8 +55,23 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   copies = arena.array<std::byte>(keys * static_cast<Index>(c.copy_bytes));
 }
 
+namespace {
+
+// Rows of the same queries of other heads differ in little.
+void move_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
+  const Index by = block.head - w.found.head;
+  for (FastRow& r : w.rows) r.h += by, r.entry += by * c.starts.line_size();
+  w.found = block;
+}
+
+}  // namespace
+
 void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
-  w.rows.clear(), w.groups.clear();
+  const FastRowBlock& last = w.found;
+  if (!c.by_head && last.b == block.b && last.begin == block.begin && last.end == block.end &&
+      last.head_end - last.head == block.head_end - block.head)
+    return move_rows(c, block, w);
+  w.rows.clear(), w.groups.clear(), w.found = block;
   const Index most = c.kernels.rows, few = c.kernels.few_rows;
   for (Index h = block.head; h < block.head_end; ++h)
     for (Index i = block.begin; i < block.end;) {
@@ -65,18 +81,19 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
       RowGroup g;
       g.kind = by_few ? 1 : 0, g.rows = by_few ? few : most;
       g.first = static_cast<Index>(w.rows.size()), g.count = std::min(rest, g.rows);
-      for (Index n = 0; n < g.rows; ++n) {
-        const Index query = std::min(i + n, block.end - 1);
-        FastRow row{block.b, h, query, c.place(block.b, query)};
+      for (Index n = 0; n < g.count; ++n) {
+        FastRow row{block.b, h, i + n, c.place(block.b, i + n), {}, 0};
+        row.bounds = visible_bounds(c, row.b, row.h, row.place);
         if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
         w.rows.push_back(row);
       }
+      for (Index n = g.count; n < g.rows; ++n) w.rows.push_back(w.rows.back());
       w.groups.push_back(g);
       i += g.count;
     }
   for (RowGroup& g : w.groups) {
     g.row = w.rows.data() + g.first;
-    find_bounds(c, g);
+    find_bounds(g);
   }
 }
 

@@ -25,6 +25,7 @@ struct FastCall : ReadyCall {
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
+  bool by_head;   // some mask differs from head to head
   Index panel, value_vectors, value_panels;
 
   // Whether some row of a group may see a key of these.
@@ -46,9 +47,10 @@ struct FastRowWork {
   Index block_keys;           // of a block of keys, at most
   BoundedList<FastRow> rows;  // of the block, groups one after the other
   BoundedList<RowGroup> groups;
-  std::span<std::uint8_t> left;  // by row: another engine must compute it
-  std::span<float> starts;       // [rows of a group][keys of a block]
-  std::span<double> start;       // of one row and a block of keys
+  FastRowBlock found{-1, 0, 0, 0, 0, 0};  // whose rows these are
+  std::span<std::uint8_t> left;           // by row: another engine must compute it
+  std::span<float> starts;                // [rows of a group][keys of a block]
+  std::span<double> start;                // of one row and a block of keys
   RunList runs;
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent
 };
