@@ -117,7 +117,7 @@ HWY_INLINE void RotateQueryAndKey(const RotateCall& call, const RotaryTables& t,
     Chunk<C> decayed;
     if (t.log2_decay != nullptr) {
       decayed = chunk;
-      decayed.interleaved = false;
+      decayed.prepared = false;
       decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
       Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
       rotated = &decayed;

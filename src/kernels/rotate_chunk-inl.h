@@ -30,13 +30,13 @@ struct Scratch {
   Streamer stream[2];  // q and k
 };
 
-// Coefficients of one chunk, and what the interleaved kernel makes of them when it is used.
+// Coefficients of one chunk, and what some kernels make of them (PrepareCoefficients).
 template <class C>
 struct Chunk {
   Coefficients<C> f;
   Index first, n;
-  bool same;         // both members of every pair have the same coefficients
-  bool interleaved;  // cos_interleaved and signed_sin hold them
+  bool same;      // both members of every pair have the same coefficients
+  bool prepared;  // cos_interleaved and signed_sin hold them
   C *cos_interleaved, *signed_sin;
 };
 // Where the coefficients of a token can be put.
@@ -71,13 +71,20 @@ HWY_INLINE void InterleaveCoefficients(Chunk<C>& chunk) {
     chunk.cos_interleaved[2 * i] = f.cos_a[i], chunk.cos_interleaved[2 * i + 1] = f.cos_b[i];
     chunk.signed_sin[2 * i] = -f.sin_a[i], chunk.signed_sin[2 * i + 1] = f.sin_b[i];
   }
-  chunk.interleaved = true;
 }
 
 // The coefficients in the form that RotateVectors takes for heads of this kind.
 template <class H, class C>
 HWY_INLINE void PrepareCoefficients(Chunk<C>& chunk, PairLayout order) {
-  if (order.step == 2 && !kByWords<H> && !chunk.interleaved) InterleaveCoefficients(chunk);
+  if (chunk.prepared) return;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kByWords<H> && kWholeHeads) {
+    PrepareWords(chunk.f.cos_a, chunk.n, order.step == 2, chunk.cos_interleaved);
+    PrepareWords(chunk.f.sin_a, chunk.n, order.step == 2, chunk.signed_sin);
+    chunk.prepared = true;
+  }
+#endif
+  if (order.step == 2 && !kByWords<H>) InterleaveCoefficients(chunk), chunk.prepared = true;
 }
 
 // Not inlined: it is the bulk of a kernel, and called from several places.
@@ -93,9 +100,10 @@ HWY_NOINLINE void RotateVectors(const Chunk<ComputeIn<H>>& chunk, const H& heads
 #else
   if constexpr (kByWords<H>) {
     if (layout.step == 2)
-      RotateInterleavedBFloat16(chunk.f, heads, chunk.n);
+      RotateInterleavedBFloat16(chunk.f, chunk.cos_interleaved, chunk.signed_sin, heads, chunk.n);
     else
-      RotateHalfBFloat16(chunk.f, heads, layout.member, chunk.n);
+      RotateHalfBFloat16(chunk.f, chunk.cos_interleaved, chunk.signed_sin, heads, layout.member,
+                         chunk.n);
   } else {
     if (layout.step == 2)
       RotateInterleaved(chunk.f, chunk.cos_interleaved, chunk.signed_sin, heads, chunk.n);
@@ -112,8 +120,8 @@ HWY_NOINLINE void RotateStrided(const Coefficients<ComputeIn<H>>& f, const H& he
                   {order.step * out_dim, order.member * out_dim}, 0, pairs);
 }
 
-// Any strides and members: by vectors where it can be. Interleaved pairs want PrepareCoefficients
-// before.
+// Any strides and members: by vectors where it can be. It wants
+// PrepareCoefficients before.
 template <class H>
 HWY_INLINE void RotateRuns(const Chunk<ComputeIn<H>>& chunk, const H& heads, PairLayout order,
                            Index in_dim, Index out_dim) {
@@ -162,7 +170,7 @@ HWY_INLINE Chunk<C> CoefficientsOf(const CoefficientSource& source, const TokenP
   const RotaryTables& t = *source.tables;
   Chunk<C> chunk;
   chunk.first = first, chunk.n = t.pairs - first < kChunk ? t.pairs - first : kChunk;
-  chunk.same = true, chunk.interleaved = false;
+  chunk.same = true, chunk.prepared = false;
   chunk.cos_interleaved = scratch.cos_interleaved, chunk.signed_sin = scratch.signed_sin;
   const C *c = scratch.cos_a, *s = scratch.sin_a;
   chunk.f = {c, s, c, s};

@@ -147,6 +147,12 @@ namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Sixteen registers do not hold the coefficients of a usual head (64 pairs). Several visits to all heads, each for some
+// of the pairs, would read the lines of memory with gaps, which the prefetchers do not follow. So a head is rotated
+// whole, and the coefficients are read for each head from the first cache.
+inline constexpr bool kWholeHeads =
+    HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3&& HWY_TARGET != HWY_SCALAR&& HWY_TARGET != HWY_EMU128;
+
 // Pairs [begin, end) one by one: any strides, any layout, members that differ. In place only when
 // both layouts are the same.
 template <class In, class Out>
@@ -234,6 +240,35 @@ HWY_INLINE void RotateHalfGroup(D d, const ComputeIn<H>* c, const ComputeIn<H>* 
   }
 }
 
+// rotate(i) for the vectors of `step` elements up to `end`, which they fill, four without a branch: with one, the next
+// token's coefficients begin too late (f16 in memory: 1.3 x the limit, so 1.2).
+template <class F>
+HWY_INLINE void FourAtOnce(Index step, Index end, const F& rotate) {
+  Index i = 0;
+  for (; i + 4 * step <= end; i += 4 * step)
+    rotate(i), rotate(i + step), rotate(i + 2 * step), rotate(i + 3 * step);
+  for (; i < end; i += step) rotate(i);
+}
+
+// All whole vectors of a head at once; returns how many pairs these are.
+template <class D, class H>
+HWY_INLINE Index RotateWholeHalves(D d, const ComputeIn<H>* c, const ComputeIn<H>* s,
+                                   const H& heads, Index half, Index pairs) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const Index whole = pairs - pairs % n;
+  for (auto h = CursorAt(heads, 0); h.left > 0; h.next()) {
+    if (h.ahead != 0) {
+      PrefetchLines(h.x + h.ahead, whole);
+      PrefetchLines(h.x + half + h.ahead, whole);
+    }
+    FourAtOnce(n, whole, [&](Index i) HWY_ATTR {
+      RotateHalfVector<kNonTemporal<H>>(d, h.x + i, h.y + i, half, hn::LoadU(d, c + i),
+                                        hn::LoadU(d, s + i));
+    });
+  }
+  return whole;
+}
+
 template <class H>
 HWY_INLINE void RotateHalf(const Coefficients<ComputeIn<H>>& f, const H& heads, Index half,
                            Index pairs) {
@@ -242,6 +277,7 @@ HWY_INLINE void RotateHalf(const Coefficients<ComputeIn<H>>& f, const H& heads, 
   const auto n = static_cast<Index>(hn::Lanes(d));
   const C *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
+  if (kWholeHeads && pairs > 4 * n) i = RotateWholeHalves(d, c, s, heads, half, pairs);
   for (; i + 4 * n <= pairs; i += 4 * n) RotateHalfGroup<4>(d, c + i, s + i, heads, i, half);
   if (i + 2 * n <= pairs) {
     RotateHalfGroup<2>(d, c + i, s + i, heads, i, half);
@@ -304,6 +340,21 @@ HWY_INLINE void RotateInterleavedGroup(D d, const ComputeIn<H>* u, const Compute
   }
 }
 
+template <class D, class H>
+HWY_INLINE Index RotateWholeInterleaved(D d, const ComputeIn<H>* u, const ComputeIn<H>* w,
+                                        const H& heads, Index width) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const Index whole = width - width % n;
+  for (auto h = CursorAt(heads, 0); h.left > 0; h.next()) {
+    if (h.ahead != 0) PrefetchLines(h.x + h.ahead, whole);
+    FourAtOnce(n, whole, [&](Index i) HWY_ATTR {
+      RotateInterleavedVector<kNonTemporal<H>>(d, h.x + i, h.y + i, hn::LoadU(d, u + i),
+                                               hn::LoadU(d, w + i));
+    });
+  }
+  return whole;
+}
+
 // u, w: 2 * pairs of cos_interleaved and signed_sin, as RotateInterleavedVector takes them; f: the
 // same for what is left over.
 template <class H>
@@ -315,6 +366,7 @@ HWY_INLINE void RotateInterleaved(const Coefficients<ComputeIn<H>>& f, const Com
   const Index width = 2 * pairs;
   constexpr int kMax = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 ? 8 : 4;  // 32 registers or 16
   Index i = 0;
+  if (kWholeHeads && width > kMax * n) i = RotateWholeInterleaved(d, u, w, heads, width);
   for (; i + kMax * n <= width; i += kMax * n)
     RotateInterleavedGroup<kMax>(d, u + i, w + i, heads, i);
   if constexpr (kMax == 8)

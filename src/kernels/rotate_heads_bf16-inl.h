@@ -26,17 +26,9 @@ HWY_INLINE void LoadWords(D d, const B* p, hn::Vec<D>& even, hn::Vec<D>& odd) {
   odd = hn::BitCast(d, hn::And(u, hn::Set(du, 0xffff0000u)));
 }
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
-HWY_INLINE bool AnyNaN(hn::Vec128<float> a, hn::Vec128<float> b) {
-  return _mm_movemask_ps(_mm_cmpunord_ps(a.raw, b.raw)) != 0;
-}
-#if HWY_TARGET == HWY_AVX2
-HWY_INLINE bool AnyNaN(hn::Vec256<float> a, hn::Vec256<float> b) {
-  return _mm256_movemask_ps(_mm256_cmp_ps(a.raw, b.raw, _CMP_UNORD_Q)) != 0;
-}
-#endif
-// Without NaN: upper and lower halves of even and odd numbers side by side, so that 16-bit lanes round twice as many
-// numbers. The upper half grows by 1 where lower + 0x7fff + (upper & 1) leaves 16 bits, which is the first bit of
-// an average that is rounded up.
+// Upper and lower halves of even and odd numbers side by side, so that 16-bit lanes round twice as many numbers. The upper
+// half grows by 1 where the lower is above 0x8000, or 0x8000 and the upper is odd: where lower, less 1 if the upper is
+// even and not below 0, has its first bit. A NaN has a lower half below 0x8000 here (QuietCoefficient), so that it stays.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> PackNumbers(D, hn::Vec<D> even, hn::Vec<D> odd) {
   const hn::RebindToUnsigned<D> du;
@@ -44,18 +36,32 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> PackNumbers(D, hn::Vec<D> even, hn::
   const auto e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
   const auto upper = hn::OddEven(hn::BitCast(d16, o), hn::BitCast(d16, hn::ShiftRight<16>(e)));
   const auto lower = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(o)), hn::BitCast(d16, e));
-  const auto bias = hn::Or(hn::And(upper, hn::Set(d16, 1)), hn::Set(d16, 0x7ffe));
-  return hn::BitCast(du, hn::Add(upper, hn::ShiftRight<15>(hn::AverageRound(lower, bias))));
+  const auto even_upper = hn::AndNot(upper, hn::Set(d16, 1));
+  return hn::BitCast(du, hn::Add(upper, hn::ShiftRight<15>(hn::SaturatedSub(lower, even_upper))));
 }
 #endif
+// Coefficients as PackNumbers needs them. What a rotation makes of a NaN among the numbers has no lower half, as they have
+// none. One among the coefficients (rows of the caller) loses its own, which the result does not show.
+template <class D>
+HWY_INLINE hn::Vec<D> QuietCoefficient(D d, hn::Vec<D> v) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+  const hn::RebindToUnsigned<D> du;
+  const auto upper = hn::And(hn::BitCast(du, v), hn::Set(du, 0xffff0000u));
+  return hn::IfThenElse(hn::Eq(v, v), v, hn::BitCast(d, hn::Or(upper, hn::Set(du, 0x400000u))));
+#else
+  (void)d;
+  return v;
+#endif
+}
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
-  if (HWY_LIKELY(!AnyNaN(even, odd))) return PackNumbers(d, even, odd);
-#endif
+  return PackNumbers(d, even, odd);
+#else
   const hn::RebindToUnsigned<D> du;
   return hn::Or(hn::ShiftRight<16>(RoundToUpperHalf(d, even)),
                 hn::And(RoundToUpperHalf(d, odd), hn::Set(du, 0xffff0000u)));
+#endif
 }
 // The machine's conversion: to nearest even; numbers below 2^-126 become 0. Narrower vectors, for
 // what is left over, are rounded by integers.
@@ -99,17 +105,23 @@ HWY_INLINE void RotateHalfWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce
   StoreWords<kStream>(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d,
                       y + half);
 }
+// Coefficients of the even and of the odd pairs of two vectors.
+template <class D>
+HWY_INLINE void LoadEvenAndOdd(D d, const float* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
+  hn::LoadInterleaved2(d, from, even, odd);
+  even = QuietCoefficient(d, even), odd = QuietCoefficient(d, odd);
+}
 template <int kVectors, class D, class H>
 HWY_INLINE void RotateHalfWordsGroup(D d, const float* c, const float* s, const H& heads,
                                      Index offset, Index half) {
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   hn::Vec<D> c0, s0, c1, s1, c2, s2, c3, s3;
-  hn::LoadInterleaved2(d, c, c0, c1);
-  hn::LoadInterleaved2(d, s, s0, s1);
+  LoadEvenAndOdd(d, c, c0, c1);
+  LoadEvenAndOdd(d, s, s0, s1);
   c2 = c0, c3 = c1, s2 = s0, s3 = s1;
   if constexpr (kVectors > 1) {
-    hn::LoadInterleaved2(d, c + n, c2, c3);
-    hn::LoadInterleaved2(d, s + n, s2, s3);
+    LoadEvenAndOdd(d, c + n, c2, c3);
+    LoadEvenAndOdd(d, s + n, s2, s3);
   }
   for (auto h = CursorAt(heads, offset); h.left > 0; h.next()) {
     if (h.ahead != 0) {
@@ -121,13 +133,36 @@ HWY_INLINE void RotateHalfWordsGroup(D d, const float* c, const float* s, const 
       RotateHalfWords<kNonTemporal<H>>(d, h.x + n, h.y + n, half, c2, s2, c3, s3);
   }
 }
+// All whole vectors of a head at once; returns how many pairs these are. Of each two vectors of `c` and `s` the even
+// coefficients come first (PrepareWords).
+template <class D, class H>
+HWY_INLINE Index RotateWholeHalfWords(D d, const float* c, const float* s, const H& heads,
+                                      Index half, Index pairs) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const Index whole = pairs - pairs % (2 * n);
+  for (auto h = CursorAt(heads, 0); h.left > 0; h.next()) {
+    if (h.ahead != 0) {
+      PrefetchLines(h.x + h.ahead, whole);
+      PrefetchLines(h.x + half + h.ahead, whole);
+    }
+    FourAtOnce(2 * n, whole, [&](Index i) HWY_ATTR {
+      RotateHalfWords<kNonTemporal<H>>(d, h.x + i, h.y + i, half, hn::LoadU(d, c + i),
+                                       hn::LoadU(d, s + i), hn::LoadU(d, c + i + n),
+                                       hn::LoadU(d, s + i + n));
+    });
+  }
+  return whole;
+}
+// `c` and `s` are f's after PrepareWords, where heads are rotated whole.
 template <class H>
-HWY_INLINE void RotateHalfBFloat16(const Coefficients<float>& f, const H& heads, Index half,
-                                   Index pairs) {
+HWY_INLINE void RotateHalfBFloat16(const Coefficients<float>& f, const float* c_words,
+                                   const float* s_words, const H& heads, Index half, Index pairs) {
   const hn::ScalableTag<float> d;
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
+  if (kWholeHeads && pairs > 2 * n)
+    i = RotateWholeHalfWords(d, c_words, s_words, heads, half, pairs);
   for (; i + 2 * n <= pairs; i += 2 * n) RotateHalfWordsGroup<2>(d, c + i, s + i, heads, i, half);
   if (i + n <= pairs) {
     RotateHalfWordsGroup<1>(d, c + i, s + i, heads, i, half);
@@ -153,12 +188,14 @@ template <int kVectors, class D, class H>
 HWY_INLINE void RotateInterleavedWordsGroup(D d, const float* c, const float* s, const H& heads,
                                             Index offset) {
   const auto n = static_cast<Index>(hn::Lanes(d));
-  const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
+  const auto load = [d](const float* from)
+                        HWY_ATTR { return QuietCoefficient(d, hn::LoadU(d, from)); };
+  const auto c0 = load(c), s0 = load(s);
   auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
   if constexpr (kVectors > 1) {
-    c1 = hn::LoadU(d, c + n), s1 = hn::LoadU(d, s + n);
-    c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
-    c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
+    c1 = load(c + n), s1 = load(s + n);
+    c2 = load(c + 2 * n), s2 = load(s + 2 * n);
+    c3 = load(c + 3 * n), s3 = load(s + 3 * n);
   }
   for (auto h = CursorAt(heads, offset); h.left > 0; h.next()) {
     if (h.ahead != 0) PrefetchLines(h.x + h.ahead, 2 * kVectors * n);
@@ -170,13 +207,30 @@ HWY_INLINE void RotateInterleavedWordsGroup(D d, const float* c, const float* s,
     }
   }
 }
+template <class D, class H>
+HWY_INLINE Index RotateWholeInterleavedWords(D d, const float* c, const float* s, const H& heads,
+                                             Index pairs) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const Index whole = pairs - pairs % n;
+  for (auto h = CursorAt(heads, 0); h.left > 0; h.next()) {
+    if (h.ahead != 0) PrefetchLines(h.x + h.ahead, 2 * whole);
+    FourAtOnce(n, whole, [&](Index i) HWY_ATTR {
+      const auto cosine = hn::LoadU(d, c + i), sine = hn::LoadU(d, s + i);
+      RotateInterleavedWords<kNonTemporal<H>>(d, h.x + 2 * i, h.y + 2 * i, cosine, sine, cosine,
+                                              sine);
+    });
+  }
+  return whole;
+}
 template <class H>
-HWY_INLINE void RotateInterleavedBFloat16(const Coefficients<float>& f, const H& heads,
-                                          Index pairs) {
+HWY_INLINE void RotateInterleavedBFloat16(const Coefficients<float>& f, const float* c_words,
+                                          const float* s_words, const H& heads, Index pairs) {
   const hn::ScalableTag<float> d;
   const auto n = static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
+  if (kWholeHeads && pairs > 4 * n)
+    i = RotateWholeInterleavedWords(d, c_words, s_words, heads, pairs);
   for (; i + 4 * n <= pairs; i += 4 * n)
     RotateInterleavedWordsGroup<4>(d, c + i, s + i, heads, 2 * i);
   for (; i + n <= pairs; i += n) RotateInterleavedWordsGroup<1>(d, c + i, s + i, heads, 2 * i);
@@ -185,6 +239,22 @@ HWY_INLINE void RotateInterleavedBFloat16(const Coefficients<float>& f, const H&
     for (; i + 4 <= pairs; i += 4)
       RotateInterleavedWordsGroup<1>(d4, c + i, s + i, Temporal(heads), 2 * i);
   if (i < pairs) RotatePlainRuns(f, heads, {2, 1}, {2, 1}, i, pairs);
+}
+
+// The coefficients of `pairs` pairs as whole heads of words take them, made once a token: interleaved pairs in order, of
+// half-split ones the even of each two vectors before the odd.
+HWY_INLINE void PrepareWords(const float* from, Index pairs, bool interleaved, float* to) {
+  const hn::ScalableTag<float> d;
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  if (interleaved)
+    for (Index i = 0; i + n <= pairs; i += n)
+      hn::StoreU(QuietCoefficient(d, hn::LoadU(d, from + i)), d, to + i);
+  else
+    for (Index i = 0; i + 2 * n <= pairs; i += 2 * n) {
+      hn::Vec<decltype(d)> even, odd;
+      LoadEvenAndOdd(d, from + i, even, odd);
+      hn::StoreU(even, d, to + i), hn::StoreU(odd, d, to + i + n);
+    }
 }
 #endif
 

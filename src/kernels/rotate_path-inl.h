@@ -26,9 +26,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
 // A run of heads is a page or more. Bytes that input is prefetched ahead, in one run and in several
 // (there what would lie behind the end of a run is prefetched in the next token); beside streams of
-// writing nothing is, they compete. Heads a page and more apart: that many of them ahead.
-inline constexpr Index kPage = 4096, kPrefetchBytes = 2048, kPrefetchRunBytes = 1024,
-                       kPrefetchHeads = 3;
+// writing nothing is, they compete. Heads a page and more apart: that many of them ahead. Heads that
+// are rotated whole take longer each, and want input earlier.
+inline constexpr Index kPage = 4096, kPrefetchBytes = 2048,
+                       kPrefetchRunBytes = kWholeHeads ? 2048 : 1024, kPrefetchHeads = 3;
+// Where memory is read sequentially and heads are rotated whole in place.
+inline constexpr Index kPrefetchSequential = 4096;
 // Where memory is read sequentially: bytes of a token that are prefetched before its phase is made,
 // or memory would wait meanwhile.
 inline constexpr Index kPrefetchFirst = 256;
@@ -136,6 +139,18 @@ HWY_INLINE Index PrefetchedHeads(const RotateCall& call, const Heads& in, const 
   return heads > 0 ? heads : 1;
 }
 
+// Whether all of each head rotates where it lies, and heads lie one behind the other.
+HWY_INLINE bool WholeInPlace(const RotateCall& call) {
+  if (call.gap_count > 0) return false;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    if (in.data == nullptr) continue;
+    if (in.data != out.data || in.dim_stride != 1 || in.head_stride != in.dim) return false;
+  }
+  return true;
+}
+
 template <class T>
 HWY_INLINE RotatePath PathOf(const RotateCall& call) {
   RotatePath r;
@@ -170,6 +185,10 @@ HWY_INLINE RotatePath PathOf(const RotateCall& call) {
   // As far as the conditions of runs are of the call rather than of memory, blocks have them too.
   r.block = r.block && of_call;
   r.plain = !pages && !r.block && !r.stream[0] && !r.stream[1];
+  if (kWholeHeads && r.plain && of_call && WholeInPlace(call)) {
+    r.plain = false, r.ahead[0] = r.ahead[1] = kPrefetchSequential;
+    return r;
+  }
   if (r.plain || !runs || (pages && bytes < 2 * kPage)) return r;
   SplitIntoRuns<T>(call, bytes, r);
   r.ahead[0] = r.ahead[1] = stream || !pages ? 0 : kPrefetchRunBytes;

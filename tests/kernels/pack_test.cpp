@@ -68,6 +68,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -174,6 +175,41 @@ TEST_F(Pack, BFloat16IsTheFloatKernelRoundedOnce) {
         for (std::size_t i = 0; i < got.size(); ++i)
           ASSERT_EQ(got[i], bf16_from(want[i]))
               << isa_name(isa) << " " << enum_text(pairing) << " " << i << " " << want[i];
+      }
+  }
+  enable_native_features(true);
+}
+
+// Rows of the caller may hold NaN of any bits, such as all ones, which rounding to the upper half must not carry into
+// the sign; the others may be read from memory or held in registers (64 pairs, 8 pairs).
+TEST_F(Pack, NaNOfTheCallersRowsStaysNaN) {
+  enable_native_features(false);
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Pairing pairing : {Pairing::half_split, Pairing::interleaved})
+      for (const Index pairs : {8, 64}) {
+        std::vector<float> rows(static_cast<std::size_t>(2 * pairs), 0.75f);
+        for (const std::size_t i : {0u, 3u})
+          rows[i] = std::bit_cast<float>(0x7fffffffu),
+          rows[i + 4] = std::bit_cast<float>(0xffc08000u);
+        std::vector<std::uint16_t> got(static_cast<std::size_t>(6 * pairs));
+        std::vector<float> want;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          got[i] = static_cast<std::uint16_t>(0x3f80 + i);
+          want.push_back(f32_from_bf16(got[i]));
+        }
+        const RotarySpec spec = spec_of(pairs, pairing);
+        const ConstTensorView view = tensor(rows.data(), {1, 2 * pairs});
+        RotaryPlan(spec, DType::bf16)
+            .apply_rows(
+                {heads(tensor(static_cast<void*>(got.data()), DType::bf16, {1, 1, 3, 2 * pairs}),
+                       HeadsLayout::bthd),
+                 {}},
+                view);
+        RotaryPlan(spec, DType::f32).apply_rows({heads(want.data(), 1, 3, 2 * pairs), {}}, view);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          ASSERT_EQ(got[i], bf16_from(want[i]))
+              << isa_name(isa) << " " << enum_text(pairing) << " " << i;
       }
   }
   enable_native_features(true);
