@@ -107,6 +107,35 @@ HWY_INLINE void BeginRecurrence(const ComposeSource& s, const Span& span, Index 
 }
 HWY_INLINE void EndRecurrence(const Span&, Index, const FloatRecurrence&, PhaseStart<float>&) {}
 
+// Rows that are added to bfloat16 by words (PackNumbers): of two vectors of channels the first holds the even ones, the
+// second the odd.
+template <class T>
+inline constexpr bool kComposeWords = kIsBFloat16<T> &&
+                                      (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4);
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+HWY_INLINE void SplitEvenAndOdd(hn::Vec<RowTag>& low, hn::Vec<RowTag>& high) {
+  const RowTag d;
+  const auto even = hn::ConcatEven(d, high, low);
+  high = hn::ConcatOdd(d, high, low), low = even;
+}
+#endif
+// Of a visit's recurrences that begin, or that go on where they paused.
+template <class T, int kVisit, class Recurrence>
+HWY_INLINE void SplitRecurrences(Recurrence* recurrence, bool paused) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+  if constexpr (kComposeWords<T>)
+    for (int v = 0; v < kVisit; v += 2) {
+      SplitEvenAndOdd(recurrence[v].curvature, recurrence[v + 1].curvature);
+      if (paused) continue;
+      SplitEvenAndOdd(recurrence[v].now, recurrence[v + 1].now);
+      SplitEvenAndOdd(recurrence[v].step, recurrence[v + 1].step);
+    }
+#else
+  (void)recurrence, (void)paused;
+#endif
+}
+
 template <class T, int kVisit>
 HWY_INLINE void PrefetchVisit(const T* x, AccessPattern access) {
   for (Index i = 0; i < kVisit * static_cast<Index>(hn::Lanes(RowTag()));
@@ -133,6 +162,19 @@ HWY_INLINE void ComposeVisit(Recurrence* recurrence, const Token<T>* token, Inde
       for (int v = 0; v < kVisit; v += 2) {
         auto low = recurrence[v].Row(), high = recurrence[v + 1].Row();
         const Index at_pair = channel + v * lanes;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+        if constexpr (kComposeWords<T>) {
+          const hn::RebindToUnsigned<RowTag> du;
+          if (kHasX) {
+            hn::Vec<RowTag> even, odd;
+            LoadWords(d, at.x + at_pair, even, odd);
+            low = hn::MulAdd(even, a, low), high = hn::MulAdd(odd, a, high);
+          }
+          hn::StoreU(PackNumbers(d, low, high), du,
+                     reinterpret_cast<std::uint32_t*>(at.y + at_pair));
+          continue;
+        }
+#endif
         if (kHasX) {
           low = hn::MulAdd(ReadVector(d, at.x + at_pair), a, low);
           high = hn::MulAdd(ReadVector(d, at.x + at_pair + lanes), a, high);
@@ -203,6 +245,7 @@ HWY_INLINE Index ComposeInParts(const ComposeSource& s, PhaseStart<float>& start
           BeginRecurrence(s, span, i + v * lanes, start, recurrence[v]);
         else
           ResumeRecurrence(s, span, i + v * lanes, paused, recurrence[v]);
+      SplitRecurrences<T, kVisit>(recurrence, r > 0);
       const Index left = span.n - i - early;
       const NextVisit<T> ahead = left > 0
                                      ? NextVisit<T>{token, first + i + early, next.access}
@@ -237,6 +280,7 @@ HWY_INLINE void ComposeSpan(const ComposeSource& s, PhaseStart<typename Recurren
       Recurrence recurrence[kVisit];
       for (int v = 0; v < kVisit; ++v)
         BeginRecurrence(s, span, i + v * lanes, start, recurrence[v]);
+      SplitRecurrences<T, kVisit>(recurrence, false);
       const Index left = span.n - i - early;
       const NextVisit<T> ahead = left > 0
                                      ? NextVisit<T>{token, first + i + early, next.access}

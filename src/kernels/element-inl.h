@@ -205,6 +205,30 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, BFloat16* p) {
   const hn::Rebind<std::uint16_t, D> d16;
   hn::StoreU(ToBFloat16(d, v), d16, reinterpret_cast<std::uint16_t*>(p));
 }
+// Words of 32 bits hold two numbers each, which are widened without a shuffle.
+template <class D, class B>
+HWY_INLINE void LoadWords(D d, const B* p, hn::Vec<D>& even, hn::Vec<D>& odd) {
+  const hn::RebindToUnsigned<D> du;
+  const auto u = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p));
+  even = hn::BitCast(d, hn::ShiftLeft<16>(u));
+  odd = hn::BitCast(d, hn::And(u, hn::Set(du, 0xffff0000u)));
+}
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+// Upper and lower halves of even and odd numbers side by side, so that 16-bit lanes round twice as many numbers. The upper
+// half grows by 1 where the lower is above 0x8000, or 0x8000 and the upper is odd: where lower, less 1 if the upper is
+// even and not below 0, has its first bit. A NaN must have a lower half
+// below 0x8000, as all have that arithmetic makes of bfloat16 and numbers.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> PackNumbers(D, hn::Vec<D> even, hn::Vec<D> odd) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Repartition<std::uint16_t, D> d16;
+  const auto e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
+  const auto upper = hn::OddEven(hn::BitCast(d16, o), hn::BitCast(d16, hn::ShiftRight<16>(e)));
+  const auto lower = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(o)), hn::BitCast(d16, e));
+  const auto even_upper = hn::AndNot(upper, hn::Set(d16, 1));
+  return hn::BitCast(du, hn::Add(upper, hn::ShiftRight<15>(hn::SaturatedSub(lower, even_upper))));
+}
+#endif
 // The machine's conversion: to nearest even; numbers below 2^-126 become 0. Narrower vectors, for
 // what is left over, are rounded by integers.
 template <bool kStream, class D>

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "absolute/token_memory.h"
+#include "core/convert.h"
 #include "posenc/absolute/learned.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
@@ -180,6 +181,36 @@ TEST(InputPlan, LargeOutputsElsewhereHaveTheSameBits) {
         }
       }
   }
+  reset_isa();
+}
+
+// Position 0 adds 0 to sines and 1 to cosines: every bf16 number, NaN and infinities among them, is rounded once.
+TEST(InputPlan, EveryBFloat16IsRoundedOnce) {
+  constexpr Index kWidth = 512;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    enable_native_features(false);  // its conversion makes small numbers 0
+    for (const SineLayout layout : kLayouts) {
+      const InputPlan plan(sines(kWidth, layout, 1), DType::bf16);
+      const bool interleaved = layout == SineLayout::interleaved;
+      for (std::uint32_t first = 0; first < 65536; first += kWidth) {
+        Tokens x(DType::bf16, 1, 2, kWidth);
+        auto* words = static_cast<std::uint16_t*>(x.view().data);
+        for (std::uint32_t i = 0; i < kWidth; ++i)
+          words[i] = static_cast<std::uint16_t>((first + i) * 40503);  // odd: each comes once
+        plan.apply(x.view(), arange(0, 2), x.view());
+        for (std::uint32_t i = 0; i < kWidth; ++i) {
+          const auto given = static_cast<std::uint16_t>((first + i) * 40503);
+          const bool cosine = interleaved
+                                  ? i % 2 != 0
+                                  : (i >= kWidth / 2) != (layout == SineLayout::halves_cos_first);
+          const float sum = f32_from_bf16(given) + (cosine ? 1.0f : 0.0f);
+          ASSERT_EQ(words[i], bf16_from(sum)) << isa_name(isa) << ' ' << given << ' ' << cosine;
+        }
+      }
+    }
+  }
+  enable_native_features(true);
   reset_isa();
 }
 
