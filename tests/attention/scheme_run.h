@@ -132,7 +132,7 @@ class SchemeRun : private RandomCall {
     call_.query_orders = query_orders_;
     call_.keys_by_order = keys_by_order_;
   }
-  // Queries are the last of the keys of their sequence, but for query_offset.
+  // Queries are the last of the keys of their sequence, but for query_offset; their own keys with them.
   void find_packed_orders() {
     const Mask& m = args.mask;
     const auto number = [](const ConstTensorView& v, Index n) {
@@ -144,8 +144,12 @@ class SchemeRun : private RandomCall {
       const Index keys = m.key_cu_seqlens.empty()
                              ? number(m.key_length, s)
                              : number(m.key_cu_seqlens, s + 1) - number(m.key_cu_seqlens, s);
-      query_orders_.push_back(m.query_offset + keys + i - number(m.query_cu_seqlens, s + 1));
+      const Index order = m.query_offset + keys + i - number(m.query_cu_seqlens, s + 1);
+      const Index begin = m.key_cu_seqlens.empty() ? 0 : number(m.key_cu_seqlens, s);
+      query_orders_.push_back(order);
+      own_keys_.push_back(order >= 0 && order < keys ? begin + order : -1);
     }
+    call_.own_keys = own_keys_;
     call_.query_orders = query_orders_;
   }
   // What the call has and the scheme has too goes.
