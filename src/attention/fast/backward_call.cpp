@@ -52,15 +52,15 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
 BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
     : FastRowWork(c, c.padded_rows(), c.tiles.tile_keys, arena) {
   const FastTileKernels& t = c.tiles;
-  const Index rows = c.padded_rows(), slice = c.cut.slice_keys + t.rows;
+  const Index count = c.padded_rows(), slice = c.cut.slice_keys + t.rows;
   const auto zeros = [&](Index n) {
     const std::span<float> x = arena.array<float>(n);
     if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
     return x;
   };
-  q = zeros(rows * c.q_width), g = zeros(rows * c.g_width);
-  less = arena.array<float>(rows), reference = arena.array<double>(rows);
-  if (c.q_sums.empty()) dq = arena.array<float>(rows * c.q_width);
+  q = zeros(count * c.q_width), g = zeros(count * c.g_width);
+  less = arena.array<float>(count), reference = arena.array<double>(count);
+  if (c.q_sums.empty()) dq = arena.array<float>(count * c.q_width);
   dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
   keys = arena.array<float>(t.tile_keys * c.D), values = arena.array<float>(t.tile_keys * c.V);
   key_rows = zeros(t.tile_keys * c.q_width);
