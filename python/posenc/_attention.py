@@ -173,7 +173,8 @@ def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: 
     Arguments:
         head: the query head whose scores mask.
         keep_first: the first key is never masked (the default).
-        q, k, v: as of `attend`, and so are all other arguments.
+        q, k, v, order, offset, scale, causal, window, prefix, chunk, chunk_origin, sink_tokens, key_length, key_visible, visible,
+        query_document, key_document, out: as of `attend`.
 
     >>> import numpy, posenc
     >>> q, k, v = numpy.random.default_rng(0).normal(size=(3, 6, 2, 8))
