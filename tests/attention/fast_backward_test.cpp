@@ -127,6 +127,24 @@ TEST(FastBackward, SlicesOfTheKeysAddUp) {
   }
 }
 
+// Six heads of a bias, each for two of twelve heads, which read four heads of keys: pieces share heads of the bias.
+TEST(FastBackward, BiasHeadsThatPiecesShare) {
+  FloatCall call(1, 40, 60, 12, 4, 8, 8, 6);
+  test::Random r(2);
+  const std::vector<double> bias = r.normals(6 * 40 * 60);
+  call.args.mask.bias = tensor(bias.data(), {1, 6, 40, 60});
+  EXPECT_EQ(call.wrong_backward(), "");
+  const CallResult one = gradients_of_fast(call.args, inline_executor());
+  for (int n = 0; n < 20; ++n) EXPECT_EQ(gradients_of_fast(call.args).gradients, one.gradients);
+}
+
+TEST(FastBackward, NothingToCompute) {
+  for (const auto [batch, queries, keys] : {std::array<Index, 3>{0, 5, 5}, {1, 0, 5}, {1, 5, 0}}) {
+    FloatCall call(batch, queries, keys, 2, 1, 8, 8, 6);
+    EXPECT_EQ(call.wrong_backward(), "") << batch << queries << keys;
+  }
+}
+
 // Rotation, norms with weights, and biases of q and k come before.
 TEST(FastBackward, StagesBefore) {
   const RotarySpec rope = resolve(Rope{.head_dim = 16, .pairing = Pairing::half_split});
@@ -245,20 +263,9 @@ TEST(FastBackward, ErrorsAreWithinTheStatedBound) {
 
 // What no query may see may hold anything, and gets no gradient.
 TEST(FastBackward, HiddenKeysMayHoldAnything) {
-  FloatCall call(2, 40, 300, 2, 1, 8, 8, 3);
-  std::vector<std::int64_t> length{192, 128};
-  std::vector<std::uint8_t> visible(2 * 300, 1);
-  for (std::size_t j = 50; j < 60; ++j) visible[j] = 0, visible[300 + j + 20] = 0;
-  call.args.mask.query_offset = 0;
-  call.args.mask.key_length = tensor(std::as_const(length).data(), {2});
-  call.args.mask.key_visible = tensor(std::as_const(visible).data(), {2, 300});
+  HiddenKeysCall call(192, 128);
   const CallResult clean = gradients_of_fast(call.args);
-  for (std::size_t b = 0; b < 2; ++b)
-    for (std::size_t j = 0; j < 300; ++j)
-      if (j >= static_cast<std::size_t>(length[b]) || visible[b * 300 + j] == 0)
-        for (std::size_t d = 0; d < 8; ++d)
-          call.narrow[1][(b * 300 + j) * 8 + d] = call.narrow[2][(b * 300 + j) * 8 + d] =
-              std::nanf("");
+  call.fill_hidden_with_nan();
   const CallResult got = gradients_of_fast(call.args);
   for (std::size_t n = 0; n < got.gradients.size(); ++n)
     EXPECT_EQ(got.gradients[n], clean.gradients[n]) << got.names[n];

@@ -166,20 +166,9 @@ TEST(FastEngine, TablesAndSinksThatAreNotFinite) {
 
 // What no query may see may hold anything.
 TEST(FastEngine, HiddenKeysMayHoldAnything) {
-  FloatCall call(2, 40, 300, 2, 1, 8, 8, 3);
-  std::vector<std::int64_t> length{200, 130};
-  std::vector<std::uint8_t> visible(2 * 300, 1);
-  for (std::size_t j = 50; j < 60; ++j) visible[j] = 0, visible[300 + j + 20] = 0;
-  call.args.mask.query_offset = 0;
-  call.args.mask.key_length = tensor(std::as_const(length).data(), {2});
-  call.args.mask.key_visible = tensor(std::as_const(visible).data(), {2, 300});
+  HiddenKeysCall call(200, 130);
   const CallResult clean = of_attend(call.args);
-  for (std::size_t b = 0; b < 2; ++b)
-    for (std::size_t j = 0; j < 300; ++j)
-      if (j >= static_cast<std::size_t>(length[b]) || visible[b * 300 + j] == 0)
-        for (std::size_t d = 0; d < 8; ++d)
-          call.narrow[1][(b * 300 + j) * 8 + d] = call.narrow[2][(b * 300 + j) * 8 + d] =
-              std::nanf("");
+  call.fill_hidden_with_nan();
   const CallResult got = of_attend(call.args);
   EXPECT_EQ(got.out, clean.out);
   EXPECT_EQ(got.log_sum_exp, clean.log_sum_exp);

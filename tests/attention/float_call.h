@@ -107,4 +107,24 @@ struct FloatCall {
   AttentionArgs args;
 };
 
+// Two rows of 300 keys, of which lengths and flags hide some.
+struct HiddenKeysCall : FloatCall {
+  HiddenKeysCall(Index first, Index second)
+      : FloatCall(2, 40, 300, 2, 1, 8, 8, 3), length{first, second} {
+    for (std::size_t j = 50; j < 60; ++j) visible[j] = 0, visible[300 + j + 20] = 0;
+    args.mask.query_offset = 0;
+    args.mask.key_length = tensor(std::as_const(length).data(), {2});
+    args.mask.key_visible = tensor(std::as_const(visible).data(), {2, 300});
+  }
+  void fill_hidden_with_nan() {
+    for (std::size_t b = 0; b < 2; ++b)
+      for (std::size_t j = 0; j < 300; ++j)
+        if (static_cast<Index>(j) >= length[b] || visible[b * 300 + j] == 0)
+          for (std::size_t d = 0; d < 8; ++d)
+            narrow[1][(b * 300 + j) * 8 + d] = narrow[2][(b * 300 + j) * 8 + d] = std::nanf("");
+  }
+  std::vector<std::int64_t> length;
+  std::vector<std::uint8_t> visible = std::vector<std::uint8_t>(600, 1);
+};
+
 }  // namespace posenc

@@ -60,15 +60,11 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
 // Keys and values of a tile: both packed, and keys once more as rows. Tokens that no query sees are 0.
 void take_keys(const BackwardCall& c, Index b, Index group, Run keys, BackwardWork& w) noexcept {
   const Index count = keys.end - keys.begin, bytes = static_cast<Index>(c.copy_bytes);
-  const ConstTensorView& visible = c.args.mask.key_visible;
-  const Index tiles = whole_tiles(c.Tk) / kTile;
   const auto fill = [&](const ConstHeads& x) {
     for (Index n = 0; n < count; ++n) {
       const Index j = keys.begin + n;
-      const bool seen = c.visible[static_cast<std::size_t>(b * tiles + j / kTile)] != 0 &&
-                        (visible.empty() || read_index(visible, b, j) != 0);
       w.tokens[static_cast<std::size_t>(n)] =
-          seen ? c.token(x, b, group, j, w.copies.data() + n * bytes) : nullptr;
+          c.facts.is_seen(b, j) ? c.token(x, b, group, j, w.copies.data() + n * bytes) : nullptr;
     }
   };
   const FastKernels& k = c.kernels;

@@ -37,7 +37,6 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       g_width(whole_vectors(V, tiles.lanes)),
       cut(*this, tiles),
       facts(*this, arena, executor),
-      visible(tiles_seen(*this, false, arena)),
       terms(*this, tiles, g, cut.pieces, cut.slices, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();

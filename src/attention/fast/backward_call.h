@@ -24,7 +24,6 @@ struct BackwardCall : FastCall {
   const Index q_width, g_width;  // D and V in whole vectors
   const BackwardCut cut;
   RowFacts facts;
-  std::span<const std::uint8_t> visible;  // tiles of keys that some query may see
   // Gradients of q as prepared by slices, [slices][B][H][Tq + rows][q_width]. Empty: there is one slice.
   std::span<float> q_sums;
   // Gradients of q and k as prepared, [B][T][heads][D]. Empty: no stage comes before.

@@ -66,15 +66,17 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
 }
 
-bool RowFacts::keys_are_bounded(Index token, const Scratch& s) const noexcept {
-  const Index j = token % call_.Tk, r = token / call_.Tk;
+bool RowFacts::is_seen(Index row, Index key) const noexcept {
   const ConstTensorView& visible = call_.args.mask.key_visible;
-  if (seen_[static_cast<std::size_t>(r * (whole_tiles(call_.Tk) / kTile) + j / kTile)] == 0 ||
-      (!visible.empty() && read_index(visible, r, j) == 0))
-    return true;
+  const Index tile = row * (whole_tiles(call_.Tk) / kTile) + key / kTile;
+  return seen_[static_cast<std::size_t>(tile)] != 0 &&
+         (visible.empty() || read_index(visible, row, key) != 0);
+}
+
+bool RowFacts::is_bounded(Index row, Index key, const Scratch& s) const noexcept {
   for (Index g = 0; g < call_.G; ++g)
-    if (!take_vector(call_.kernels, call_.k, r, j, g, 1, s.x, call_.D) ||
-        !take_vector(call_.kernels, call_.args.v, r, j, g, 1, s.x, call_.V))
+    if (!take_vector(call_.kernels, call_.k, row, key, g, 1, s.x, call_.D) ||
+        !take_vector(call_.kernels, call_.args.v, row, key, g, 1, s.x, call_.V))
       return false;
   return true;
 }
@@ -118,8 +120,10 @@ bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResu
                });
   parallel_for(executor, call_.R * call_.Tk, tasks_,
                [&](Index begin, Index end, Index task) noexcept {
-                 for (Index token = begin; token < end && bounded; ++token)
-                   if (!keys_are_bounded(token, scratch(task))) bounded = false;
+                 for (Index token = begin; token < end && bounded; ++token) {
+                   const Index row = token / call_.Tk, key = token % call_.Tk;
+                   if (is_seen(row, key) && !is_bounded(row, key, scratch(task))) bounded = false;
+                 }
                });
   return bounded && (!again || sum_again(executor));
 }

@@ -20,6 +20,8 @@ class RowFacts {
   bool find(const ConstAttentionResult&, const ConstAttentionResult& d_result,
             const Executor&) noexcept;
 
+  // Whether some query may see a key; what none sees may hold anything.
+  bool is_seen(Index row, Index key) const noexcept;
   // log2 of the sum of weights and the sink; infinity: the row has none.
   double log2_sum(Index b, Index h, Index i) const noexcept { return log2_sum_[at(b, h, i)]; }
   // sum_j p_ij (d_out_i.v_j) - d log_sum_exp_i
@@ -34,7 +36,7 @@ class RowFacts {
   }
   bool find_row(const ConstAttentionResult&, const ConstAttentionResult&, Index row, const Scratch&,
                 bool& again) noexcept;
-  bool keys_are_bounded(Index token, const Scratch&) const noexcept;
+  bool is_bounded(Index row, Index key, const Scratch&) const noexcept;
   bool sum_again(const Executor&) noexcept;
 
   const FastCall& call_;

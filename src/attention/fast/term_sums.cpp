@@ -23,7 +23,7 @@ bool has_owners(const TensorView& bias, const FastCall& c, Index slices) noexcep
   const auto last = static_cast<std::size_t>(bias.rank - 1);
   if (slices > 1 && bias.shape[last] != c.Tk) return false;
   if (bias.rank == 2) return c.B * c.G == 1;
-  return bias.shape[0] == c.B && bias.shape[1] >= c.G;
+  return bias.shape[0] == c.B && bias.shape[1] % c.G == 0;
 }
 
 // Each row is one number further along the line than the one after it.
@@ -46,9 +46,9 @@ FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
                            CallArena& arena)
     : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
   want_terms(arena);
-  parts_ = has_owners(g.bias, c, slices)
-               ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1, pieces)
-               : 1;
+  parts_ = has_owners(g.bias, c, slices) ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_),
+                                                             1, std::max<Index>(1, pieces))
+                                         : 1;
   sums_ = arena.array<double>(parts_ * size_);
   table_ = arena.array<double>(line_wanted_ ? largest_ : 0);
   queries_ = arena.array<double>(decays_ * slices * c.B * c.H * c.Tq);

@@ -32,18 +32,24 @@ HWY_INLINE void AddProduct(F (&c)[R][N], const float* HWY_RESTRICT a, Index row,
   }
 }
 
+// What sums of exponents begin with: start values, if there are any, and a shift of each row.
+template <int R, int N, bool kStart>
+HWY_INLINE void Begin(F (&c)[R][N], const float* const* start, const float* shift, Index key) {
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F by = SetF(shift[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) {
+      if constexpr (kStart)
+        c[r][x] = AddF(LoadF(start[r] + key + x * kLanes), by);
+      else
+        c[r][x] = by;
+    }
+  }
+}
+
 // Exponents of R rows and N vectors of keys, of which the first is `key`.
 template <int R, int N, bool kStart>
 HWY_INLINE void Exponents(F (&c)[R][N], const FastBlock& b, const FastStrip& s, Index key) {
-  POSENC_UNROLL for (int r = 0; r < R; ++r) {
-    const F shift = SetF(s.shift[r]);
-    POSENC_UNROLL for (int x = 0; x < N; ++x) {
-      if constexpr (kStart)
-        c[r][x] = AddF(LoadF(s.start[r] + key + x * kLanes), shift);
-      else
-        c[r][x] = shift;
-    }
-  }
+  Begin<R, N, kStart>(c, s.start, s.shift, key);
   AddProduct(c, s.q, b.channels, 1, b.k + key / kPanel * (b.channels * kPanel) + key % kPanel,
              kPanel, b.channels);
 }

@@ -28,15 +28,7 @@ template <int R, int N, bool kStart>
 HWY_INLINE void SlopeTile(const FastTileKeys& t, const FastTileRows& s, Index key) {
   F c[R][N];
   const Index panel = key / kPanel * kPanel;
-  POSENC_UNROLL for (int r = 0; r < R; ++r) {
-    const F shift = SetF(s.shift[r]);
-    POSENC_UNROLL for (int x = 0; x < N; ++x) {
-      if constexpr (kStart)
-        c[r][x] = AddF(LoadF(s.start[r] + key + x * kLanes), shift);
-      else
-        c[r][x] = shift;
-    }
-  }
+  Begin<R, N, kStart>(c, s.start, s.shift, key);
   AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(s.p + r * kTileStride + key + x * kLanes, Exp2F(c[r][x]));
