@@ -2,8 +2,8 @@
 """Calls that stay with the model because its own attention is known to be faster.
 
 The numbers were measured with python/bench/hf_attention.py, one thread (docs/python.md has the table). A rule by length gives the
-same numbers in every run, which a choice by the clock of each call would not. posenc's fast engine computes most calls, the one
-in double those with a soft cap, dense masks, or terms of its own (DeBERTa, BROS).
+same numbers in every run, which a choice by the clock of each call would not. posenc's fast engine computes most calls. The one in
+double computes float64, soft caps, and most terms that read q or k (DeBERTa, BROS); dense masks are read pair by pair.
 """
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FAST = ("BloomAttention", "MptAttention", "MPNetSelfAttention", "LongT5LocalAtt
 _NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; projections take most of the time
 _ROW, _EAGER, _FUSED = 128, 256, 1024
 _WINDOWS = 2  # others compute all pairs: so many windows of tokens
-_EAGER_IN_DOUBLE = 1024
+_SLOWER, _WINDOWS_SLOWER = 1024, 8
 # A decode step reads all keys once.
 DECODE = f"one query: its own is faster for 128 to 16384 keys, as measured; {_OVERRIDE}"
 _NOT_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
 FUSED = f"PyTorch's fused attention of 16-bit numbers is faster or as fast at every length that was measured; {_OVERRIDE}"
-FUSED_IN_DOUBLE = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
+FUSED_SLOWER = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
 GRADIENTS = f"its own gradients are faster at every length that was measured; {_OVERRIDE}"
 
 
@@ -55,6 +55,8 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     else:  # [batch, tokens, channels] or [batch, height, width, channels]
         tokens = x.shape[1] * x.shape[2] if x.dim() == 4 else x.shape[1]
     least = _LEAST.get(name, _DEFAULT)
+    if name in _FAST and x.dtype == torch.float64 and least > 0:
+        least = _SLOWER
     return DECODE if tokens == 1 and least > 0 else _fewer(tokens, least)
 
 
@@ -64,17 +66,19 @@ def in_interface(name: str, mask: Any, query: torch.Tensor, causal: bool, positi
     if queries == 1:
         return DECODE
     window = mask.what.window if is_a(mask, Mask) else None
-    in_double = softcap is not None or query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
-    if in_double and name == "eager" and not is_a(position_bias, Row):
-        return _fewer(queries, _EAGER_IN_DOUBLE) if causal else _NOT_EAGER
-    if in_double and window is None and name == "sdpa" and not is_a(position_bias, Row):
-        return FUSED_IN_DOUBLE
+    # In double, or a mask that is read pair by pair.
+    slower = softcap is not None or query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
     if is_a(position_bias, Row):
-        return _fewer(queries, _ROW)
-    if name == "eager":
+        return _fewer(queries, _SLOWER if slower else _ROW)
+    if name == "eager" and not slower:
         return _fewer(queries, _EAGER)
+    if name == "eager" and causal:
+        return _fewer(queries, _SLOWER)
     if window is not None:
-        return _fewer(queries, max(_EAGER, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys))))
+        tokens = 1 + sum(n for n in window if n < mask.what.keys)
+        return _fewer(queries, _WINDOWS_SLOWER * tokens if slower else max(_EAGER, _WINDOWS * tokens))
+    if slower:
+        return FUSED_SLOWER if name == "sdpa" else _NOT_EAGER
     return _fewer(queries, _FUSED) if query.dtype == torch.float32 else FUSED
 
 
