@@ -46,15 +46,21 @@ FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
                            CallArena& arena)
     : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
   want_terms(arena);
-  parts_ = has_owners(g.bias, c, slices) ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_),
-                                                             1, std::max<Index>(1, pieces))
-                                         : 1;
+  const bool owned = has_owners(g.bias, c, slices);
+  const Index group_lines = c.H / c.G * c.starts.line_size();
+  by_group_ = line_wanted_ && owned && pieces * group_lines <= kMostSums;
+  if (by_group_) size_ = group_lines;
+  parts_ = owned ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1,
+                                     std::max<Index>(1, pieces))
+                 : 1;
   sums_ = arena.array<double>(parts_ * size_);
+  lines_ = arena.array<double>(by_group_ ? c.starts.line_numbers() : 0);
   table_ = arena.array<double>(line_wanted_ ? largest_ : 0);
   queries_ = arena.array<double>(decays_ * slices * c.B * c.H * c.Tq);
   keys_ = arena.array<double>(decays_ * c.B * c.H * c.Tk);
   if (arena.counts()) return;
-  for (const std::span<double>& x : {sums_, queries_, keys_}) std::fill(x.begin(), x.end(), 0.0);
+  for (const std::span<double>& x : {sums_, lines_, queries_, keys_})
+    std::fill(x.begin(), x.end(), 0.0);
 }
 
 void FastTermSums::want_terms(CallArena& arena) {
@@ -88,8 +94,15 @@ double* FastTermSums::of_keys(const Wanted& w) noexcept {
   return keys_.data() + w.tokens * call_.B * call_.H * call_.Tk;
 }
 
+Index FastTermSums::first_entry(Index part) const noexcept {
+  if (!by_group_) return 0;
+  const Index groups = call_.G, all = call_.starts.line_numbers();
+  const Index n = part / slices_;  // b * G + group
+  return size_ * (all > groups * size_ ? n : n % groups);
+}
+
 void FastTermSums::add(const ScoreSlopes& x, Index n) noexcept {
-  if (line_wanted_) add_line(x, part(n));
+  if (line_wanted_) add_line(x, part(n) - first_entry(n));
   if (pairs_ > 0) add_pairs(x, part(n));
   if (!gradients_.bias.empty()) add_bias(x);
 }
@@ -185,9 +198,17 @@ void FastTermSums::finish_decay(const DecayTerm& t, const Wanted& w,
     }
 }
 
+std::span<double> FastTermSums::add_parts() noexcept {
+  const std::span<double> all = by_group_ ? lines_ : sums_;
+  for (Index n = by_group_ ? 0 : 1; n < parts_; ++n) {
+    double* to = all.data() + first_entry(n);
+    for (Index at = 0; at < size_; ++at) to[at] += part(n)[at];
+  }
+  return all;
+}
+
 void FastTermSums::finish() noexcept {
-  for (Index n = 1; n < parts_; ++n)
-    for (Index at = 0; at < size_; ++at) sums_[static_cast<std::size_t>(at)] += part(n)[at];
+  const std::span<double> sums = add_parts();
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const Term& term = call_.args.terms[n];
     const Wanted& w = wanted_[n];
@@ -196,12 +217,12 @@ void FastTermSums::finish() noexcept {
     if (w.table == 0) continue;
     const auto size = static_cast<std::size_t>(w.table);
     if (!line_wanted_) {
-      add_to(gradients_.terms[n].table, sums_.subspan(static_cast<std::size_t>(w.at), size));
+      add_to(gradients_.terms[n].table, sums.subspan(static_cast<std::size_t>(w.at), size));
       continue;
     }
     const std::span<double> table = table_.first(size);
     std::fill(table.begin(), table.end(), 0.0);
-    call_.starts.pull_line(term, sums_.data(), table.data());
+    call_.starts.pull_line(term, sums.data(), table.data());
     add_to(gradients_.terms[n].table, table);
   }
 }

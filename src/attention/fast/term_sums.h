@@ -50,6 +50,9 @@ class FastTermSums {
   void add_decay(const DecayTerm&, const Wanted&, const ScoreSlopes&, Index n) noexcept;
   void finish_decay(const DecayTerm&, const Wanted&, const TermGradient&) noexcept;
   double* part(Index n) noexcept { return sums_.data() + n * size_; }
+  // Where the array of a part begins in the lines of all heads: with `by_group_` it has those of its piece's heads.
+  Index first_entry(Index part) const noexcept;
+  std::span<double> add_parts() noexcept;
   double* of_queries(const Wanted& w, Index slice) noexcept;
   double* of_keys(const Wanted& w) noexcept;
 
@@ -57,10 +60,10 @@ class FastTermSums {
   const FastTileKernels& tiles_;
   const AttentionGradients& gradients_;
   std::span<Wanted> wanted_;
-  bool line_wanted_ = false;
+  bool line_wanted_ = false, by_group_ = false;
   Index pairs_ = 0;  // terms whose pairs are visited
   Index pieces_, slices_, parts_ = 1, size_ = 0, largest_ = 0, decays_ = 0;
-  std::span<double> sums_, table_;
+  std::span<double> sums_, table_, lines_;  // lines_: of all heads, with by_group_
   std::span<double> queries_, keys_;  // of DecayTerms: [terms][slices][B][H][Tq], [terms][B][H][Tk]
 };
 
