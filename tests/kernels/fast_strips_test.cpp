@@ -94,6 +94,11 @@ TEST(FastStrips, PacksWhatItReads) {
           ASSERT_TRUE(k.take_row[type](taken.data(), data, channels, 0.5f));
           for (Index c = 0; c < channels; ++c)
             ASSERT_EQ(taken[static_cast<std::size_t>(c)], 0.5f * want[static_cast<std::size_t>(c)]);
+          rows[0] = data;
+          const Floats factors(static_cast<std::size_t>(keys), -2.0f);
+          Floats all(static_cast<std::size_t>(size));
+          ASSERT_TRUE(k.take_rows[type](all.data(), rows.data(), keys, channels, factors.data()));
+          for (std::size_t n = 0; n < all.size(); ++n) ASSERT_EQ(all[n], -2.0f * want[n]);
         }
   });
 }
@@ -109,7 +114,23 @@ TEST(FastStrips, NumbersThatFloatCannotWorkWithAreNamed) {
         EXPECT_FALSE(k.pack_keys[0](to.data(), row, 1, 37));
         EXPECT_FALSE(k.pack_values[0](to.data(), row, 1, 37));
         EXPECT_FALSE(k.take_row[0](to.data(), x.data(), 37, 1.0f));
+        const Floats ones(37, 1.0f), factors(2, 1.0f);
+        const void* two[] = {x.data(), ones.data()};
+        EXPECT_FALSE(k.take_rows[0](to.data(), two, 2, 37, factors.data()));
       }
+  });
+}
+
+TEST(FastStrips, SumsOfLanes) {
+  on_every_isa_fast([](const FastKernels& k) {
+    Floats sums, got(5);
+    for (Index n = 0; n < 5 * k.lanes; ++n) sums.push_back(static_cast<float>(n * n));
+    k.add_lanes(got.data(), sums.data(), 5);
+    for (Index r = 0; r < 5; ++r) {
+      float want = 0;
+      for (Index n = r * k.lanes; n < (r + 1) * k.lanes; ++n) want += static_cast<float>(n * n);
+      EXPECT_EQ(got[static_cast<std::size_t>(r)], want);
+    }
   });
 }
 

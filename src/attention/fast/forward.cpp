@@ -22,19 +22,28 @@ constexpr Index kMostChannels = 1024;
 void take_queries(const FastCall& c, FastWork& w) noexcept {
   const std::size_t type = fast_type(c.q.dtype);
   const ConstHeads& q = c.q;
-  for (const RowGroup& g : w.groups)
+  for (const RowGroup& g : w.groups) {
+    const void* from[12];
+    float factors[12];
     for (Index n = 0; n < g.rows; ++n) {
       const FastRow& r = g.row[n];
-      const auto row = static_cast<std::size_t>(g.first + n);
       const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
-      const void* from = adjacent(q, at, w.copies.data());
+      from[n] = adjacent(q, at, w.copies.data() + n * static_cast<Index>(c.copy_bytes));
       const double factor = *c.args.scale * c.head_scale(r.b, r.h) * c.factor(r.b, r.i) * kLog2E;
-      float* to = w.q.data() + static_cast<Index>(row) * c.D;
-      const bool bounded = std::isfinite(static_cast<float>(factor)) &&
-                           c.kernels.take_row[type](to, from, c.D, static_cast<float>(factor));
-      w.left[row] = bounded ? 0 : 1;
-      if (!bounded) std::fill_n(to, c.D, 0.0f);
+      factors[n] = static_cast<float>(factor);
     }
+    float* to = w.q.data() + g.first * c.D;
+    const bool finite =
+        std::all_of(factors, factors + g.rows, [](float x) { return std::isfinite(x); });
+    std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{0});
+    if (c.kernels.take_rows[type](to, from, g.rows, c.D, factors) && finite) continue;
+    for (Index n = 0; n < g.rows; ++n, to += c.D) {
+      if (std::isfinite(factors[n]) && c.kernels.take_row[type](to, from[n], c.D, factors[n]))
+        continue;
+      w.left[static_cast<std::size_t>(g.first + n)] = 1;
+      std::fill_n(to, c.D, 0.0f);
+    }
+  }
 }
 
 void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
@@ -50,33 +59,43 @@ bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
   return c.seen[static_cast<std::size_t>(row * (whole_tiles(c.Tk) / kTile) + j / kTile)] != 0;
 }
 
+// Where tokens of keys or values lie; null: those that no row sees.
+void fill_tokens(const FastCall& c, const ConstHeads& x, const FastRowBlock& block, Run keys,
+                 Run seen, FastWork& w) noexcept {
+  const Index group = c.group(block.head);
+  const ConstTensorView& visible = c.args.mask.key_visible;
+  const void** to = w.tokens.data();
+  if (c.args.block_table.empty() && x.dim_stride == 1 && c.seen.empty() && visible.empty()) {
+    const Index step = x.token_stride * size_of(x.dtype);
+    const auto* from = static_cast<const std::byte*>(x.data) +
+                       (block.row * x.batch_stride + group * x.head_stride) * size_of(x.dtype);
+    for (Index j = keys.begin; j < keys.end; ++j)
+      *to++ = j >= seen.begin && j < seen.end ? from + j * step : nullptr;
+    return;
+  }
+  const auto bytes = static_cast<Index>(c.copy_bytes);
+  for (Index j = keys.begin; j < keys.end; ++j) {
+    const bool hidden = j < seen.begin || j >= seen.end || !is_prepared(c, block.row, j) ||
+                        (!visible.empty() && read_index(visible, block.row, j) == 0);
+    *to++ = hidden ? nullptr
+                   : c.token(x, block.row, group, j, w.copies.data() + (j - keys.begin) * bytes);
+  }
+}
+
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
 bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
-  const Index group = c.group(block.head), count = keys.end - keys.begin;
+  const Index count = keys.end - keys.begin;
   Run seen{keys.end, keys.begin};
   for (const RowGroup& g : w.groups)
     if (c.reads(g, keys))
       seen = {std::min(seen.begin, std::max(keys.begin, g.seen.begin)),
               std::max(seen.end, std::min(keys.end, g.seen.end))};
-  const ConstTensorView& visible = c.args.mask.key_visible;
-  const auto bytes = static_cast<Index>(c.copy_bytes);
-  const auto fill = [&](const auto& token) {
-    for (Index j = keys.begin; j < keys.end; ++j) {
-      const bool hidden = j < seen.begin || j >= seen.end || !is_prepared(c, block.row, j) ||
-                          (!visible.empty() && read_index(visible, block.row, j) == 0);
-      w.tokens[static_cast<std::size_t>(j - keys.begin)] =
-          hidden ? nullptr : token(j, j - keys.begin);
-    }
-  };
-  fill([&](Index j, Index n) {
-    return c.token(c.k, block.row, group, j, w.copies.data() + n * bytes);
-  });
+  const auto fill = [&](const ConstHeads& x) { fill_tokens(c, x, block, keys, seen, w); };
+  fill(c.k);
   const bool k =
       c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
   if (c.value_vectors == 0) return k;
-  fill([&](Index j, Index n) {
-    return c.token(c.args.v, block.row, group, j, w.copies.data() + n * bytes);
-  });
+  fill(c.args.v);
   return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
                                                           c.V) &&
          k;
@@ -128,13 +147,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
         std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
     }
   }
-}
-
-float sum_of(const FastCall& c, const FastWork& w, Index row) noexcept {
-  float sum = 0;
-  for (Index n = 0; n < c.kernels.lanes; ++n)
-    sum += w.sums[static_cast<std::size_t>(row * c.kernels.lanes + n)];
-  return sum;
+  c.kernels.add_lanes(w.totals.data(), w.sums.data(), static_cast<Index>(w.rows.size()));
 }
 
 // Groups with a row whose weights are too small; true: there are some.
@@ -144,7 +157,7 @@ bool find_low(const FastCall& c, FastWork& w) noexcept {
     g.low = false;
     for (Index n = 0; n < g.count && g.seen.begin < g.seen.end; ++n)
       g.low = g.low || (w.left[static_cast<std::size_t>(g.first + n)] == 0 &&
-                        sum_of(c, w, g.first + n) < kSmallestSum &&
+                        w.totals[static_cast<std::size_t>(g.first + n)] < kSmallestSum &&
                         sees_any(c, g.row[n].b, g.row[n].h, g.row[n].i, g.row[n].place));
     any = any || g.low;
   }
@@ -156,7 +169,7 @@ bool find_low(const FastCall& c, FastWork& w) noexcept {
 RowTotal total_of(const FastCall& c, const FastWork& w, const FastRow& r, Index row,
                   bool wanted) noexcept {
   const double m = w.reference[static_cast<std::size_t>(row)];
-  const auto weights = static_cast<double>(sum_of(c, w, row));
+  const auto weights = static_cast<double>(w.totals[static_cast<std::size_t>(row)]);
   if (c.args.sink.empty()) return {weights, wanted ? (std::log2(weights) + m) / kLog2E : 0};
   const double sink = kLog2E * read_number(c.args.sink, r.h);
   const double top = std::max(sink, weights > 0 ? m : -HUGE_VAL);

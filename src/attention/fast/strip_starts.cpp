@@ -2,6 +2,7 @@
 // Start values of a strip. Numbers that may be large are taken relative to the largest of the strip or row, in double,
 // before they become floats: what is far from it weighs nothing.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "attention/fast/work.h"
@@ -26,11 +27,40 @@ void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcep
     to[j - keys.begin] += kLog2E * float_element(bias.data, bias.dtype, at.at(j));
 }
 
+// Start values of keys [0, size) that are 0 or hide the key: -inf, 0, -inf, so many of each.
+constexpr Index kStep = 256;
+constexpr std::array<float, 3 * kStep> kSteps = [] {
+  std::array<float, 3 * kStep> x{};
+  for (std::size_t n = 0; n < kStep; ++n) x[n] = x[2 * kStep + n] = -HUGE_VALF;
+  return x;
+}();
+// Those of a row that sees one run of the block, from its first key on or up to its last one; else `at` is null. `last`:
+// the end of the keys that it sees.
+struct Step {
+  const float* at;
+  Index last;
+};
+Step step_of(const VisibleBounds& bounds, Run keys, Index lanes) noexcept {
+  Run some{0, 0};
+  for (const Run& run : bounds.runs()) {
+    const Run part{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+    if (part.begin >= part.end) continue;
+    if (some.begin < some.end) return {nullptr, 0};
+    some = part;
+  }
+  if (some.begin >= some.end) return {kSteps.data(), keys.begin};
+  if (some.begin == keys.begin)
+    return {kSteps.data() + 2 * kStep - (some.end - keys.begin), some.end};
+  if (some.end == keys.end && (keys.end - keys.begin) % lanes == 0)
+    return {kSteps.data() + kStep - (some.begin - keys.begin), some.end};
+  return {nullptr, 0};
+}
+
 // Start values of one row, -inf where it does not see the key; returns what they are relative to.
 double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
-                bool& bounded) noexcept {
+                Index width, bool& bounded) noexcept {
   const auto size = static_cast<std::size_t>(keys.end - keys.begin);
-  std::fill_n(to, w.block_keys, -HUGE_VALF);
+  std::fill_n(to, width, -HUGE_VALF);
   find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
   if (w.runs.empty()) return 0;
   std::fill_n(w.start.begin(), size, 0.0);
@@ -56,8 +86,9 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
 
 // The same where start values are 0 or numbers of a line in float: they need no other number to be relative to. Returns
 // the end of the visible keys.
-Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to) noexcept {
-  std::fill_n(to, w.block_keys, -HUGE_VALF);
+Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
+               Index width) noexcept {
+  std::fill_n(to, width, -HUGE_VALF);
   const float* line = c.starts.has_lines() ? c.starts.lines() + r.entry : nullptr;
   Index last = 0;
   const auto copy = [&](const Run& run) {
@@ -132,21 +163,33 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   s.keys = 0;
   const bool copies = c.args.mask.bias.empty() &&
                       (c.starts.none() || (c.starts.has_lines() && !c.starts.has_wide_lines()));
+  const bool steps = copies && c.starts.none() && !c.filtered && w.block_keys <= kStep &&
+                     c.flags.shows_all(g.row->place.row, keys);
+  // Of what is written, the strip reads so much.
+  const Index width = whole_vectors(std::max<Index>(0, std::min(keys.end, g.seen.end) - keys.begin),
+                                    c.kernels.lanes);
   for (Index n = 0; n < g.count; ++n) {
+    if (steps) {
+      if (const Step step = step_of(g.row[n].bounds, keys, c.kernels.lanes); step.at != nullptr) {
+        s.at[n] = step.at, s.base[n] = 0;
+        s.keys = std::max(s.keys, step.last - keys.begin);
+        continue;
+      }
+    }
     const auto row = static_cast<std::size_t>(g.first + n);
     float* to = w.starts.data() + n * w.block_keys;
     bool bounded = true;
     double largest = 0;
     Index last = 0;
     if (copies) {
-      last = copy_row(c, w, g.row[n], keys, to);
+      last = copy_row(c, w, g.row[n], keys, to, width);
     } else {
-      largest = fill_row(c, w, g.row[n], keys, to, bounded);
+      largest = fill_row(c, w, g.row[n], keys, to, width, bounded);
       if (!w.runs.empty()) last = w.runs.back().end;
     }
     if (!bounded) {
       w.left[row] = 1;
-      std::fill_n(to, w.block_keys, -HUGE_VALF);
+      std::fill_n(to, width, -HUGE_VALF);
     } else {
       s.keys = std::max(s.keys, last - keys.begin);
     }
@@ -161,7 +204,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
 bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                  StripStarts& s) noexcept {
   const Index row = g.row->place.row;
-  const bool all = !c.filtered && sees_all(g, keys) && keys.end - keys.begin == w.block_keys;
+  const bool all =
+      !c.filtered && sees_all(g, keys) && (keys.end - keys.begin) % c.kernels.lanes == 0;
   const bool whole = all && c.flags.shows_all(row, keys);
   if (whole && c.starts.has_lines()) {
     fill_line_starts(c, w, g, keys, s);

@@ -105,6 +105,7 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   q = arena.array<float>(count * c.D);
   out = arena.array<float>(count * width);
   sums = arena.array<float>(count * k.lanes);
+  totals = arena.array<float>(count);
   keys = arena.array<float>(k.block_keys * c.D);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);

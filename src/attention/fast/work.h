@@ -64,6 +64,7 @@ struct FastWork : FastRowWork {
   std::span<float> q;             // [rows][D], times scale and log2(e)
   std::span<float> out;           // [groups][value panels][rows of the strip][panel]
   std::span<float> sums;          // [rows][lanes]
+  std::span<float> totals;        // [rows]: of the lanes
   std::span<double> reference;    // [rows]
   std::span<float> keys, values;  // packed
   std::span<float> weights;       // [rows of a strip][keys of a block]

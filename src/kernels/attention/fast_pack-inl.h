@@ -44,21 +44,41 @@ HWY_INLINE F ReadF(const T* p) {
 #endif
 
 template <class T>
-bool TakeRow(float* HWY_RESTRICT to, const void* from, Index channels, float factor) noexcept {
-  const T* x = static_cast<const T*>(from);
-  Bounds bounds{SetF(0), SetF(0)};
+HWY_INLINE bool TakeChannels(float* HWY_RESTRICT to, const T* HWY_RESTRICT x, Index channels,
+                             float factor, Bounds& bounds) {
   Index c = 0;
   for (; c + kLanes <= channels; c += kLanes) {
     const F y = MulF(SetF(factor), ReadF(x + c));
     bounds.Add(y);
     StoreF(to + c, y);
   }
-  bool bounded = bounds.Hold();
+  bool bounded = true;
   for (; c < channels; ++c) {
     to[c] = factor * Widen(x[c]);
     bounded = bounded && IsBounded(to[c]);
   }
   return bounded;
+}
+template <class T>
+bool TakeRow(float* HWY_RESTRICT to, const void* from, Index channels, float factor) noexcept {
+  Bounds bounds{SetF(0), SetF(0)};
+  const bool bounded = TakeChannels(to, static_cast<const T*>(from), channels, factor, bounds);
+  return bounds.Hold() && bounded;
+}
+template <class T>
+bool TakeRows(float* HWY_RESTRICT to, const void* const* from, Index count, Index channels,
+              const float* factors) noexcept {
+  Bounds bounds{SetF(0), SetF(0)};
+  bool bounded = true;
+  for (Index n = 0; n < count; ++n)
+    bounded = TakeChannels(to + n * channels, static_cast<const T*>(from[n]), channels, factors[n],
+                           bounds) &&
+              bounded;
+  return bounds.Hold() && bounded;
+}
+
+inline void AddLanes(float* to, const float* sums, Index rows) noexcept {
+  for (Index r = 0; r < rows; ++r) to[r] = SumF(LoadF(sums + r * kLanes));
 }
 
 // Key `key` of a panel, channel by channel.

@@ -29,8 +29,10 @@ constexpr FastKernels kKernels{kLanes,
                                {PackKeys<float>, PackKeys<Float16>, PackKeys<BFloat16>},
                                {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>},
                                {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>},
+                               {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>},
                                Exponentials2,
                                NarrowRelative,
+                               AddLanes,
                                {PutRow<float>, PutRow<Float16>, PutRow<BFloat16>}};
 
 }  // namespace
