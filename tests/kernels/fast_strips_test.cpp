@@ -94,6 +94,12 @@ TEST(FastStrips, PacksWhatItReads) {
           ASSERT_TRUE(k.take_row[type](taken.data(), data, channels, 0.5f));
           for (Index c = 0; c < channels; ++c)
             ASSERT_EQ(taken[static_cast<std::size_t>(c)], 0.5f * want[static_cast<std::size_t>(c)]);
+          float dot = 0, want_dot = 0;
+          ASSERT_TRUE(k.dot[type](data, data, channels, dot));
+          for (Index c = 0; c < channels; ++c)
+            want_dot += want[static_cast<std::size_t>(c)] * want[static_cast<std::size_t>(c)];
+          ASSERT_NEAR(dot, want_dot, 1e-5f * want_dot);
+          ASSERT_TRUE(k.is_bounded[type](data, channels, 3));
           rows[0] = data;
           const Floats factors(static_cast<std::size_t>(keys), -2.0f);
           Floats all(static_cast<std::size_t>(size));
@@ -115,6 +121,11 @@ TEST(FastStrips, NumbersThatFloatCannotWorkWithAreNamed) {
         EXPECT_FALSE(k.pack_values[0](to.data(), row, 1, 37));
         EXPECT_FALSE(k.take_row[0](to.data(), x.data(), 37, 1.0f));
         const Floats ones(37, 1.0f), factors(2, 1.0f);
+        float dot = 0;
+        EXPECT_FALSE(k.dot[0](x.data(), ones.data(), 37, dot));
+        EXPECT_FALSE(k.dot[0](ones.data(), x.data(), 37, dot));
+        EXPECT_FALSE(k.is_bounded[0](x.data(), 37, 1));
+        EXPECT_FALSE(k.is_bounded[0](ones.data(), 37, bad));
         const void* two[] = {x.data(), ones.data()};
         EXPECT_FALSE(k.take_rows[0](to.data(), two, 2, 37, factors.data()));
       }
@@ -131,6 +142,16 @@ TEST(FastStrips, SumsOfLanes) {
       for (Index n = r * k.lanes; n < (r + 1) * k.lanes; ++n) want += static_cast<float>(n * n);
       EXPECT_EQ(got[static_cast<std::size_t>(r)], want);
     }
+  });
+}
+
+TEST(FastStrips, AddsRows) {
+  on_every_isa_fast([](const FastKernels& k) {
+    Floats x, y(38, 2.0f);
+    for (int n = 0; n < 37; ++n) x.push_back(static_cast<float>(n));
+    k.add_row(y.data(), x.data(), 37, 0.5f);
+    for (std::size_t n = 0; n < 37; ++n) EXPECT_EQ(y[n], 2 + 0.5f * static_cast<float>(n));
+    EXPECT_EQ(y[37], 2);
   });
 }
 

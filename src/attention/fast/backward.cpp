@@ -165,7 +165,7 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
   }
   const double factor = row_factor(c, b, h, i);
   if (c.prepared_q.empty()) {
-    if (c.gradients.q.data != nullptr) add_floats(c.gradients.q, b, i, h, factor, dq);
+    if (c.gradients.q.data != nullptr) add_floats(c.kernels, c.gradients.q, b, i, h, factor, dq);
     return;
   }
   float* to = c.prepared_q.data() + ((b * c.Tq + i) * c.H + h) * c.D;
@@ -176,12 +176,12 @@ void put_keys(const BackwardCall& c, const Piece& p, const BackwardWork& w) noex
   for (Index j = p.keys.begin; j < p.keys.end; ++j) {
     const float* dk = w.dk.data() + (j - p.keys.begin) * c.q_width;
     const float* dv = w.dv.data() + (j - p.keys.begin) * c.g_width;
-    if (c.gradients.v.data != nullptr) add_floats(c.gradients.v, p.b, j, p.group, 1, dv);
+    if (c.gradients.v.data != nullptr) add_floats(c.kernels, c.gradients.v, p.b, j, p.group, 1, dv);
     if (!c.prepared_k.empty()) {
       float* to = c.prepared_k.data() + ((p.b * c.Tk + j) * c.G + p.group) * c.D;
       for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(kLn2) * dk[d];
     } else if (c.gradients.k.data != nullptr) {
-      add_floats(c.gradients.k, p.b, j, p.group, kLn2, dk);
+      add_floats(c.kernels, c.gradients.k, p.b, j, p.group, kLn2, dk);
     }
   }
 }
@@ -189,8 +189,9 @@ void put_keys(const BackwardCall& c, const Piece& p, const BackwardWork& w) noex
 void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index part,
                BackwardWork& w) noexcept {
   const Piece p = piece_of(c, n);
-  std::fill(w.dk.begin(), w.dk.end(), 0.0f);
-  std::fill(w.dv.begin(), w.dv.end(), 0.0f);
+  const Index keys = p.keys.end - p.keys.begin + c.tiles.rows;
+  std::fill_n(w.dk.data(), keys * c.q_width, 0.0f);
+  std::fill_n(w.dv.data(), keys * c.g_width, 0.0f);
   const Index share = c.H / c.G;
   for (Index h = p.group * share; h < (p.group + 1) * share; ++h) {
     float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);

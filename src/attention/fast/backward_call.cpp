@@ -70,14 +70,11 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   vector = arena.array<float>(c.q_width);
 }
 
-void add_floats(const Heads& y, Index b, Index t, Index h, double factor, const float* x) noexcept {
+void add_floats(const FastKernels& k, const Heads& y, Index b, Index t, Index h, double factor,
+                const float* x) noexcept {
   const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
-  if (y.dtype == DType::f32 && y.dim_stride == 1) {
-    float* to = static_cast<float*>(y.data) + at;
-    for (Index d = 0; d < y.dim; ++d)
-      to[d] = static_cast<float>(static_cast<double>(to[d]) + factor * static_cast<double>(x[d]));
-    return;
-  }
+  if (y.dtype == DType::f32 && y.dim_stride == 1)
+    return k.add_row(static_cast<float*>(y.data) + at, x, y.dim, static_cast<float>(factor));
   for (Index d = 0; d < y.dim; ++d)
     add_element(y.data, y.dtype, at + d * y.dim_stride, factor * static_cast<double>(x[d]));
 }

@@ -40,7 +40,8 @@ struct BackwardCall : FastCall {
 };
 
 // y += factor x, of one token.
-void add_floats(const Heads& y, Index b, Index t, Index h, double factor, const float* x) noexcept;
+void add_floats(const FastKernels&, const Heads& y, Index b, Index t, Index h, double factor,
+                const float* x) noexcept;
 
 // Memory of one thread.
 struct BackwardWork : FastRowWork {

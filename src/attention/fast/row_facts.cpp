@@ -31,6 +31,44 @@ bool take_vector(const FastKernels& k, const ConstHeads& x, Index b, Index t, In
   return bounded;
 }
 
+namespace {
+
+const std::byte* token_at(const ConstHeads& x, Index b, Index t, Index h) noexcept {
+  return static_cast<const std::byte*>(x.data) +
+         (b * x.batch_stride + t * x.token_stride + h * x.head_stride) * size_of(x.dtype);
+}
+bool reads_in_place(const ConstHeads& x) noexcept {
+  return x.dim_stride == 1 && x.dtype != DType::f64;
+}
+
+}  // namespace
+
+// Whether float can work with a token, and with all heads of one; x: memory.
+bool RowFacts::is_bounded(const ConstHeads& x, Index b, Index t, Index h, float factor,
+                          float* memory) const noexcept {
+  if (!reads_in_place(x)) return take_vector(call_.kernels, x, b, t, h, factor, memory, x.dim);
+  return call_.kernels.is_bounded[fast_type(x.dtype)](token_at(x, b, t, h), x.dim, factor);
+}
+bool RowFacts::are_bounded(const ConstHeads& x, Index b, Index t, float* memory) const noexcept {
+  if (reads_in_place(x) && x.head_stride == x.dim)
+    return call_.kernels.is_bounded[fast_type(x.dtype)](token_at(x, b, t, 0), x.heads * x.dim, 1);
+  for (Index h = 0; h < x.heads; ++h)
+    if (!is_bounded(x, b, t, h, 1, memory)) return false;
+  return true;
+}
+
+// out.d_out; false where float cannot work with a number of them.
+bool RowFacts::dot(const ConstHeads& out, const ConstHeads& d, Index b, Index t, Index h,
+                   const Scratch& s, float& sum) const noexcept {
+  if (out.dtype == d.dtype && reads_in_place(out) && reads_in_place(d))
+    return call_.kernels.dot[fast_type(d.dtype)](token_at(out, b, t, h), token_at(d, b, t, h),
+                                                 call_.V, sum);
+  const bool bounded = take_vector(call_.kernels, out, b, t, h, 1, s.x, width_) &&
+                       take_vector(call_.kernels, d, b, t, h, 1, s.y, width_);
+  sum = tiles_.dot(s.x, s.y, width_);
+  return bounded;
+}
+
 RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor)
     : call_(c),
       tiles_(fast_tile_kernels(active_isa())),
@@ -56,13 +94,12 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   log2_sum_[n] = sum * kLog2E;
   const auto factor =
       static_cast<float>(*call_.args.scale * call_.head_scale(b, h) * call_.factor(b, i) * kLog2E);
-  if (!std::isfinite(factor) ||
-      !take_vector(call_.kernels, call_.q, b, i, h, factor, s.x, call_.D) ||
-      !take_vector(call_.kernels, result.out, b, i, h, 1, s.x, width_) ||
-      !take_vector(call_.kernels, d.out, b, i, h, 1, s.y, width_))
+  float along = 0;
+  if (!std::isfinite(factor) || !is_bounded(call_.q, b, i, h, factor, s.x) ||
+      !dot(result.out, d.out, b, i, h, s, along))
     return false;
   const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
-  less_[n] = static_cast<double>(tiles_.dot(s.x, s.y, width_)) - d_sum;
+  less_[n] = static_cast<double>(along) - d_sum;
   return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
 }
 
@@ -71,14 +108,6 @@ bool RowFacts::is_seen(Index row, Index key) const noexcept {
   const Index tile = row * (whole_tiles(call_.Tk) / kTile) + key / kTile;
   return seen_[static_cast<std::size_t>(tile)] != 0 &&
          (visible.empty() || read_index(visible, row, key) != 0);
-}
-
-bool RowFacts::is_bounded(Index row, Index key, const Scratch& s) const noexcept {
-  for (Index g = 0; g < call_.G; ++g)
-    if (!take_vector(call_.kernels, call_.k, row, key, g, 1, s.x, call_.D) ||
-        !take_vector(call_.kernels, call_.args.v, row, key, g, 1, s.x, call_.V))
-      return false;
-  return true;
 }
 
 // Log-sum-exps that are missing, or too coarse in float, from the scores.
@@ -122,7 +151,11 @@ bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResu
                [&](Index begin, Index end, Index task) noexcept {
                  for (Index token = begin; token < end && bounded; ++token) {
                    const Index row = token / call_.Tk, key = token % call_.Tk;
-                   if (is_seen(row, key) && !is_bounded(row, key, scratch(task))) bounded = false;
+                   if (!is_seen(row, key)) continue;
+                   float* memory = scratch(task).x;
+                   if (!are_bounded(call_.k, row, key, memory) ||
+                       !are_bounded(call_.args.v, row, key, memory))
+                     bounded = false;
                  }
                });
   return bounded && (!again || sum_again(executor));

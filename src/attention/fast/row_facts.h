@@ -36,7 +36,11 @@ class RowFacts {
   }
   bool find_row(const ConstAttentionResult&, const ConstAttentionResult&, Index row, const Scratch&,
                 bool& again) noexcept;
-  bool is_bounded(Index row, Index key, const Scratch&) const noexcept;
+  bool is_bounded(const ConstHeads&, Index b, Index t, Index h, float factor,
+                  float* memory) const noexcept;
+  bool are_bounded(const ConstHeads&, Index b, Index t, float* memory) const noexcept;
+  bool dot(const ConstHeads& out, const ConstHeads& d_out, Index b, Index t, Index h,
+           const Scratch&, float& sum) const noexcept;
   bool sum_again(const Executor&) noexcept;
 
   const FastCall& call_;

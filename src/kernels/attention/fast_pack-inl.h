@@ -77,6 +77,46 @@ bool TakeRows(float* HWY_RESTRICT to, const void* const* from, Index count, Inde
   return bounds.Hold() && bounded;
 }
 
+template <class T>
+bool IsRowBounded(const void* from, Index channels, float factor) noexcept {
+  const T* x = static_cast<const T*>(from);
+  Bounds bounds{SetF(0), SetF(0)};
+  Index c = 0;
+  for (; c + kLanes <= channels; c += kLanes) bounds.Add(MulF(SetF(factor), ReadF(x + c)));
+  bool bounded = true;
+  for (; c < channels; ++c) bounded = bounded && IsBounded(factor * Widen(x[c]));
+  return bounds.Hold() && bounded;
+}
+template <class T>
+bool DotRows(const void* first, const void* second, Index channels, float& sum) noexcept {
+  const T *a = static_cast<const T*>(first), *b = static_cast<const T*>(second);
+  Bounds bounds{SetF(0), SetF(0)};
+  F sums = SetF(0);
+  Index c = 0;
+  for (; c + kLanes <= channels; c += kLanes) {
+    const F x = ReadF(a + c), y = ReadF(b + c);
+    bounds.Add(x), bounds.Add(y);
+    sums = MulAddF(x, y, sums);
+  }
+  bool bounded = true;
+  float rest = 0;
+  for (; c < channels; ++c) {
+    const float x = Widen(a[c]), y = Widen(b[c]);
+    bounded = bounded && IsBounded(x) && IsBounded(y);
+    rest += x * y;
+  }
+  sum = SumF(sums) + rest;
+  return bounds.Hold() && bounded;
+}
+
+inline void AddRow(float* HWY_RESTRICT to, const float* HWY_RESTRICT from, Index channels,
+                   float factor) noexcept {
+  Index c = 0;
+  for (; c + kLanes <= channels; c += kLanes)
+    StoreF(to + c, MulAddF(SetF(factor), LoadF(from + c), LoadF(to + c)));
+  for (; c < channels; ++c) to[c] += factor * from[c];
+}
+
 inline void AddLanes(float* to, const float* sums, Index rows) noexcept {
   for (Index r = 0; r < rows; ++r) to[r] = SumF(LoadF(sums + r * kLanes));
 }

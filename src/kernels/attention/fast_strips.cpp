@@ -30,9 +30,12 @@ constexpr FastKernels kKernels{kLanes,
                                {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>},
                                {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>},
                                {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>},
+                               {IsRowBounded<float>, IsRowBounded<Float16>, IsRowBounded<BFloat16>},
+                               {DotRows<float>, DotRows<Float16>, DotRows<BFloat16>},
                                Exponentials2,
                                NarrowRelative,
                                AddLanes,
+                               AddRow,
                                {PutRow<float>, PutRow<Float16>, PutRow<BFloat16>}};
 
 }  // namespace

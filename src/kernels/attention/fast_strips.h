@@ -62,12 +62,18 @@ struct FastKernels {
   // The same of `count` rows, one after the other.
   bool (*take_rows[3])(float* to, const void* const* from, Index count, Index channels,
                        const float* factors) noexcept;
+  // Whether that holds for factor * from[c], and for both of two rows; then `sum` is that of their products.
+  bool (*is_bounded[3])(const void* from, Index channels, float factor) noexcept;
+  bool (*dot[3])(const void* a, const void* b, Index channels, float& sum) noexcept;
+
   // x[n] = 2^x[n], relative error below 3e-7; 0 below kSmallestExponent. n: whole vectors. The loop that limits a strip.
   void (*exponentials)(float* x, Index n) noexcept;
   // to[n] = max(from[n] - by, least)
   void (*narrow)(float* to, const double* from, Index count, double by, double least) noexcept;
   // to[r] = sum of sums[r], as FastStrip has them
   void (*add_lanes)(float* to, const float* sums, Index rows) noexcept;
+  // to[c] += factor * from[c]
+  void (*add_row)(float* to, const float* from, Index channels, float factor) noexcept;
   // A row of `out`, times factor, rounded once.
   void (*put_row[3])(void* to, const float* out, Index rows, Index channels, float factor) noexcept;
 };
