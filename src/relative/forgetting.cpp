@@ -131,18 +131,22 @@ ForgettingValues forgetting_gate_gradient(const Forgetting& f, const ScoreShape&
     const TermGradient& t = of[kForgettingSets[forgetting_size(set)]];
     const ForgettingValues q =
         detail::vectors_gradient(kForgetting, t.query, {rows, call.queries, heads, 1});
-    ForgettingValues c = detail::vectors_gradient(kForgetting, t.key, {rows, call.keys, heads, 1});
+    const ForgettingValues k =
+        detail::vectors_gradient(kForgetting, t.key, {rows, call.keys, heads, 1});
+    ForgettingValues own(k.size(), 0.0);  // of the queries, at their own keys
     for (Index b = 0; b < rows; ++b)
       for (Index i = 0; i < call.queries; ++i)
         for (Index h = 0; h < heads; ++h)
-          c[forgetting_size((b * call.keys + order.own(b, i)) * heads + h)] +=
+          own[forgetting_size((b * call.keys + order.own(b, i)) * heads + h)] +=
               q[forgetting_size((b * call.queries + i) * heads + h)];
     for (Index b = 0; b < rows; ++b)
       for (Index h = 0; h < heads; ++h) {
         double sum = 0;
         for (Index n = call.keys; n-- > 0;) {
           const Index j = order.key(b, n);
-          sum += c[forgetting_size((b * call.keys + j) * heads + h)];
+          const std::size_t at = forgetting_size((b * call.keys + j) * heads + h);
+          sum += k[at];
+          sum += own[at];
           d[forgetting_size((order.source(b) * call.keys + j) * columns + set * heads + h)] += sum;
         }
       }
