@@ -8,15 +8,23 @@ import sys
 
 HEAD = """# Reference of the Python package
 
-Made from the package's stubs by `python/reference.py`: signatures, the first paragraph of what `help()` prints, and its list of arguments. An argument without a type is an array or a list; `=None` means that it may be omitted; `...` are the arguments of the function that the text names. Examples: [python](python.md).
-"""
+Signatures, the first paragraph of `help()` and its list of arguments, written by `python/reference.py`. Examples: [python](python.md).
 
+* `=None`: may be omitted. Any other default shows the type.
+* `...`: the arguments of the function that the text names.
+* Encodings are schemes, with or without scalings, or SCHEME texts; positions are arrays, lists or ranges, and text such as "0:4096" for the functions of verbs. A subject is a model, its path, or encodings.
+* `order`, `layout`, `kind`, `what` and `tower` are text; `heads`, `head_dim`, `key_heads`, `context`, `layer`, `start`, `seed`, `rank` and `ranks` integers; `parameters` and `inputs` arrays by name.
+* Other arguments without a type are arrays or lists.
+"""
 
 RESULTS = {"Attention", "Layer", "Model", "PathAttention", "hf.Report", "SelectiveAttention"}  # calls make them, not users
 INTERNAL = {"extra_repr"}
 DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
-SCHEMES = """The keyword arguments of a class are the fields on its page, which `help()` lists with their units and ranges. Presets are class methods.
+SCHEMES = """A class has the fields of its scheme as keyword arguments and its presets as class methods; `help()` and the linked page list them.
 """
+# Arguments whose types HEAD states, beside ALIASES.
+NAMED = set("order layout kind what tower heads head_dim key_heads context layer start seed rank ranks parameters inputs subject".split())
+ALIASES = re.compile(r"(EncodingLike|Iterable\[EncodingLike\]|PositionsLike|RotaryPlan|str|int|None)( \| |$)")
 
 
 def sentence(node):
@@ -60,9 +68,17 @@ def type_of(annotation, optional=False):
     return "" if text == "Any" else f": {text}"
 
 
+def stated_in_head(argument, written):
+    """Whether HEAD says the type of an argument: by its default, its name, or a type of which all members have a name there."""
+    text = ast.unparse(argument.annotation) if argument.annotation else ""
+    aliases = "Like" in text and "DType" not in text and not ALIASES.sub("", text)
+    return written not in ("", "None", "...", "()") or argument.arg in NAMED or aliases
+
+
 def one_argument(argument, default):
     written = ast.unparse(default) if default else ""
-    return argument.arg + type_of(argument.annotation, written == "None") + (f"={written}" if written else "")
+    stated = "" if stated_in_head(argument, written) else type_of(argument.annotation, written == "None")
+    return argument.arg + stated + (f"={written}" if written else "")
 
 
 def default_of(written):
@@ -132,13 +148,14 @@ def pages_of_schemes():
     return {name: path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") for name in re.findall(r"<!-- fields (\w+)", path.read_text())}
 
 
-def scheme_row(name, node, pages):
-    text = ast.get_docstring(node) or ""
-    presets = [f.name for f in node.body if isinstance(f, ast.FunctionDef) and not f.name.startswith("_") and not is_property(f)]
-    (own,) = [ast.literal_eval(a.value) for a in node.body if isinstance(a, ast.AnnAssign) and a.target.id == "_name"]
-    title = text.split("\n")[0].split(". ")[0].replace("|", "\\|")  # without the paper, which its page has
-    more = f"; presets: {', '.join(presets)}" if presets else ""
-    return f"* [`{name}`]({pages[own]}) {title}{more}"
+def scheme_lists(nodes, pages):
+    """A line for each family of schemes: its classes with links to their pages."""
+    families = {}
+    for name, node in nodes:
+        (own,) = [ast.literal_eval(a.value) for a in node.body if isinstance(a, ast.AnnAssign) and a.target.id == "_name"]
+        family = re.search(r"\((absolute|input module|polar|relative|rotary|scaling)\)", ast.get_docstring(node))[1]
+        families.setdefault(family, []).append(f"[`{name}`]({pages[own]})")
+    return [f"* {family}: {', '.join(links)}" for family, links in sorted(families.items())]
 
 
 def page(package):
@@ -153,7 +170,7 @@ def page(package):
     assert not missing, missing
     schemes = definitions(package / "_schemes.py")
     pages = pages_of_schemes()
-    rows = [scheme_row(n, c, pages) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")]
+    rows = scheme_lists([(n, c) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")], pages)
     hosts = "".join(host(package / name, found) for name in ("torch", "hf", "jax") if (package / name).is_dir())
     return f"{HEAD}\n## Functions and classes\n\n" + "\n".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
 
