@@ -32,20 +32,20 @@ def common(folder):
     """Rows of fields that the page of a family has for all its schemes, below "Common fields"."""
     readme = folder / "README.md"
     section = re.search(r"^## Common fields$(.*?)(?=^## |\Z)", readme.read_text() if readme.exists() else "", re.S | re.M)
-    return re.findall(r"^\| `.*$", section[1], re.M) if section else []
+    return re.findall(r"^\* `.*$", section[1], re.M) if section else []
 
 
 LEAST_SHARED = 3  # fewer rows that an earlier table of the page has are repeated
 
 
 def field_rows(posenc, name):
-    """A row for each field of a scheme."""
+    """A line for each field of a scheme: what one types for its default, and what it is."""
     for f in json.loads(listed(posenc, name, "--json"))["fields"]:
-        default = "required" if f["required"] else "none" if f["default"] in (None, "") else f"`{f['default']}`"
+        default = f"`{f['name']}`, required" if f["required"] else f"`{f['name']}={f['default'] or 'none'}`"
         words = f["doc"] + (f", in {f['unit']}" if f["unit"] else "")
         if f["choices"]:
             words += ": " + ", ".join(f"`{c}`" for c in f["choices"])
-        yield f"| `{f['name']}` | {default} | {words} |"
+        yield f"* {default}: {words}"
 
 
 def table(posenc, name, other, elsewhere, above):
@@ -64,12 +64,11 @@ def table(posenc, name, other, elsewhere, above):
     leave_out(elsewhere, "[common fields](README.md#common-fields)")
     leave_out(list(field_rows(posenc, other)) if other else [], f"as in [{other}]({other}.md#fields)")
     above += rows
-    lines = ["| field | default | |", "|---|---|---|", *rows] if rows else []
-    return "".join(line + "\n" for line in lines) + ("\n" if lines and ends else "") + "".join(f"And {end}\n" for end in ends)
+    return "".join(line + "\n" for line in [*rows, *(f"* {end}" for end in ends)])
 
 
 def names(rows):
-    return ", ".join(row.split(" | ")[0][2:] for row in rows)
+    return ", ".join(f"`{re.search('[a-z0-9_]+', row)[0]}`" for row in rows)
 
 
 def shape(text):
