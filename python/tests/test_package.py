@@ -45,7 +45,7 @@ def test_every_public_name_is_documented():
                 assert member.startswith("_") or not callable(f) or (f.__doc__ or "").strip(), (name, member)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/attention.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/attention.md", "docs/four_terms.md"])
 def test_examples_of_pages(source, page, monkeypatch):
     monkeypatch.chdir(source)
     blocks = re.findall(r"^```python\n(.*?)^```", (source / page).read_text(), re.M | re.S)

@@ -74,7 +74,8 @@ std::size_t column_of(const Term& term) {
   return query ? (reads(t.key) ? 0 : 1) : reads(t.key) ? 2 : 3;
 }
 
-std::string terms_row(const std::string& text) {
+// What a scheme adds to q·k, by the term it belongs to: the cell of its row.
+std::string terms_of(const std::string& text) {
   const ScoreShape shape{
       .heads = 4, .head_dim = 4, .scale = 0.4, .distance = {{-6, 9}, {-6, 9}, {-6, 9}}};
   const LoweredScheme s = lowered_of(text, shape);
@@ -88,16 +89,32 @@ std::string terms_row(const std::string& text) {
   if (r.normalisation != Normalisation::softmax) columns[4].push_back("another normalisation");
   if (!r.prepare.empty()) columns[4].push_back("q and k normalised");
   if (!r.head_scale.empty()) columns[4].push_back("a scale a head");
-  columns[0].insert(columns[0].begin(), "q·k");
-  std::string line = "| `" + text + "` |";
-  for (const auto& words : columns) {
-    std::string cell;
-    for (const std::string& w : words) cell += (cell.empty() ? "" : ", ") + w;
-    line += cell.empty() ? " |" : " " + cell + " |";
+  constexpr std::array<const char*, 5> kNames{
+      "content-content: ", "content-position: ", "position-content: ", "position-position: ", ""};
+  std::string cell;
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    std::string words;
+    for (const std::string& w : columns[c]) words += (words.empty() ? kNames[c] : ", ") + w;
+    if (!words.empty()) cell += (cell.empty() ? "" : "; ") + words;
   }
-  std::string brought;
-  for (const Input& i : s.inputs) brought += (brought.empty() ? "" : ", ") + i.name;
-  return line + (brought.empty() ? " |" : " " + brought + " |");
+  return cell.empty() ? "nothing" : cell;
+}
+
+// A row for all schemes with the same terms, in the order of their first.
+std::string terms_rows(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const std::string& text : texts) {
+    const std::string cell = terms_of(text);
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.first == cell; });
+    if (row == rows.end())
+      rows.emplace_back(cell, "`" + text + "`");
+    else
+      row->second += ", `" + text + "`";
+  }
+  std::string made = "| added to q·k | schemes |\n|---|---|\n";
+  for (const auto& [cell, schemes] : rows) made += "| " + cell + " | " + schemes + " |\n";
+  return made;
 }
 
 std::string with_commas(Index n) {
@@ -118,28 +135,32 @@ std::string memory_row(const std::string& text) {
          with_commas(static_cast<Index>(bytes)) + " |";
 }
 
-// The rows of the table between <!-- name --> and <!-- /name --> are what `row` makes of their
-// schemes, and every scheme of the registry has one.
+std::string memory_rows(const std::vector<std::string>& texts) {
+  std::string made = "| scheme | learned numbers | bytes once a step |\n|---|---|---|\n";
+  for (const std::string& text : texts) made += memory_row(text) + "\n";
+  return made;
+}
+
+// The table between <!-- name --> and <!-- /name --> is what `rows` makes of the schemes that it
+// names in code font, and every scheme of the registry is among them.
 void check_table(const std::string& file, const std::string& name,
-                 std::string (*row)(const std::string&)) {
-  const std::string path = std::string(POSENC_SOURCE_DIR) + file;
+                 std::string (*rows)(const std::vector<std::string>&)) {
+  const std::string path = std::string(POSENC_SOURCE_DIR) + file, head = "<!-- " + name + " -->\n";
   std::stringstream read;
   read << std::ifstream(path).rdbuf();
   const std::string page = read.str();
-  const std::size_t begin = page.find("<!-- " + name + " -->\n"),
-                    end = page.find("<!-- /" + name + " -->");
-  ASSERT_NE(begin, std::string::npos) << path;
+  const std::size_t start = page.find(head), end = page.find("<!-- /" + name + " -->");
+  ASSERT_NE(start, std::string::npos) << path;
   ASSERT_NE(end, std::string::npos) << path;
-  std::istringstream lines(page.substr(begin, end - begin));
-  std::string line, made;
+  const std::size_t begin = start + head.size();
+  const std::string table = page.substr(begin, end - begin);
+  std::vector<std::string> texts;
   std::set<std::string> names;
-  while (std::getline(lines, line)) {
-    if (line.rfind("| `", 0) == 0) {
-      const std::string text = line.substr(3, line.find('`', 3) - 3);
-      names.insert(text.substr(0, text.find(' ')));
-      line = row(text);
-    }
-    made += line + "\n";
+  for (std::size_t at = table.find('`'); at != std::string::npos; at = table.find('`', at + 1)) {
+    const std::size_t first = at + 1;
+    at = table.find('`', first);
+    texts.push_back(table.substr(first, at - first));
+    names.insert(texts.back().substr(0, texts.back().find(' ')));
   }
   const bool update = std::getenv("POSENC_UPDATE_GOLDEN") != nullptr;
   std::set<std::string> registered;
@@ -147,21 +168,21 @@ void check_table(const std::string& file, const std::string& name,
     if (scheme.family != "relative") continue;
     registered.insert(std::string(scheme.card.name));
     if (update && names.insert(std::string(scheme.card.name)).second)
-      made += row(to_json(scheme).at("at").as_string()) + "\n";
+      texts.push_back(to_json(scheme).at("at").as_string());
   }
   EXPECT_EQ(names, registered);
   if (update)
-    std::ofstream(path) << page.substr(0, begin) << made << page.substr(end);
+    std::ofstream(path) << page.substr(0, begin) << rows(texts) << page.substr(end);
   else
-    EXPECT_EQ(made, page.substr(begin, end - begin));
+    EXPECT_EQ(rows(texts), table);
 }
 
 TEST(TablesOfDocs, TermsAreWhatSchemesLowerTo) {
-  check_table("/docs/four_terms.md", "terms", terms_row);
+  check_table("/docs/four_terms.md", "terms", terms_rows);
 }
 
 TEST(TablesOfDocs, MemoryIsThatOfWhatSchemesLowerTo) {
-  check_table("/docs/relative/README.md", "memory", memory_row);
+  check_table("/docs/relative/README.md", "memory", memory_rows);
 }
 
 }  // namespace
