@@ -17,8 +17,8 @@
 namespace posenc::bench {
 namespace {
 
-enum class By : std::uint8_t { plain, alibi, t5 };
-constexpr const char* kBy[] = {"plain", "alibi", "t5"};
+enum class By : std::uint8_t { plain, alibi, t5, tupe };
+constexpr const char* kBy[] = {"plain", "alibi", "t5", "tupe"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };
@@ -57,7 +57,20 @@ struct FastAttend {
   ConstHeads view(const std::vector<float>& v) const {
     return heads(v.data(), shape.tokens, shape.heads, shape.dim);
   }
+  // Vectors of positions, of the query times those of the key.
+  void add_vectors() {
+    for (Index n = 0; n < shape.tokens * shape.heads * shape.dim; ++n)
+      numbers.push_back(std::cos(0.71 * static_cast<double>(n)));
+    d_numbers.assign(numbers.size(), 0.0);
+    ProductTerm t;
+    t.scale = *args.scale;
+    t.query.given = t.key.given =
+        heads(std::as_const(numbers).data(), shape.tokens, shape.heads, shape.dim);
+    term = t;
+    args.terms = std::span(&term, 1);
+  }
   void add_term() {
+    if (shape.by == By::tupe) return add_vectors();
     const Index rows = shape.by == By::alibi ? 2 : 32;
     const auto slope = [&](Index h) {
       return -std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(shape.heads));
@@ -92,7 +105,10 @@ struct FastAttend {
     AttentionGradients g;
     g.q = to(0), g.k = to(1), g.v = to(2);
     TermGradient table;
-    if (shape.gradient == Gradient::table) {
+    if (shape.gradient == Gradient::table && shape.by == By::tupe) {
+      table.query = table.key = heads(d_numbers.data(), shape.tokens, shape.heads, shape.dim);
+      g.terms = std::span(&table, 1);
+    } else if (shape.gradient == Gradient::table) {
       d_numbers.resize(numbers.size());
       const Index rows = shape.by == By::t5 ? 32 : 1, columns = shape.by == By::t5 ? 1 : 2;
       table.table = tensor(d_numbers.data(), {1, shape.heads, rows, columns});
@@ -177,8 +193,9 @@ Line fast_line(const FastShape& s, double goal) {
   l.name = std::string("attend/f32/") + kGradient[static_cast<std::size_t>(s.gradient)] +
            kBy[static_cast<std::size_t>(s.by)] + (s.causal ? "/causal/" : "/full/") +
            std::to_string(s.tokens) + 'x' + std::to_string(s.heads) + 'x' + std::to_string(s.dim);
+  const int wider = s.by != By::tupe ? 0 : s.gradient == Gradient::none ? 1 : 3;
   const double products =
-      (s.gradient == Gradient::none ? 2 : 5) * s.pairs() * static_cast<double>(s.dim);
+      ((s.gradient == Gradient::none ? 2 : 5) + wider) * s.pairs() * static_cast<double>(s.dim);
   l.flops = 2 * products;
   l.bytes = 4.0 * 4 * static_cast<double>(s.tokens * s.heads * s.dim);
   l.limit_name = kLimit;
@@ -210,6 +227,8 @@ std::vector<Line> fast_attention_lines() {
       all.push_back(fast_line({4096, 8, 64, causal, by}, causal ? 1.18 : 1.15));
   for (const bool causal : {false, true})
     all.push_back(fast_line({2048, 8, 128, causal, By::plain}, causal ? 1.18 : 1.15));
+  for (const bool causal : {false, true})
+    all.push_back(fast_line({4096, 8, 64, causal, By::tupe}, 1.2));
   for (const Index tokens : {64, 128, 512})
     for (const bool causal : {false, true})
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));
@@ -220,6 +239,7 @@ std::vector<Line> fast_attention_lines() {
         fast_line({4096, 8, 64, causal, By::plain, Gradient::inputs}, causal ? 1.32 : 1.25));
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::inputs}, 1.29));
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::table}, 1.29));
+  all.push_back(fast_line({4096, 8, 64, false, By::tupe, Gradient::table}, 1.3));
   all.push_back(fast_line({512, 8, 64, false, By::plain, Gradient::inputs}, 1.35));
   return all;
 }

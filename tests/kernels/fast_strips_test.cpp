@@ -74,7 +74,7 @@ TEST(FastStrips, PacksWhatItReads) {
           const Index panels = (channels + panel - 1) / panel;
           Floats packed_keys(static_cast<std::size_t>(k.block_keys * channels), -7.0f),
               packed_values(static_cast<std::size_t>(panels * panel * k.block_keys), -7.0f);
-          ASSERT_TRUE(k.pack_keys[type](packed_keys.data(), rows.data(), keys, channels));
+          ASSERT_TRUE(k.pack_keys[type](packed_keys.data(), rows.data(), keys, channels, channels));
           ASSERT_TRUE(k.pack_values[type](packed_values.data(), rows.data(), keys, channels));
           const auto at = [&](Index j, Index c) {
             return j == 0 || j >= keys ? 0 : want[static_cast<std::size_t>(j * channels + c)];
@@ -117,7 +117,7 @@ TEST(FastStrips, NumbersThatFloatCannotWorkWithAreNamed) {
         x[at] = bad;
         Floats to(static_cast<std::size_t>(k.block_keys) * 64 + 64);
         const void* row[] = {x.data()};
-        EXPECT_FALSE(k.pack_keys[0](to.data(), row, 1, 37));
+        EXPECT_FALSE(k.pack_keys[0](to.data(), row, 1, 37, 37));
         EXPECT_FALSE(k.pack_values[0](to.data(), row, 1, 37));
         EXPECT_FALSE(k.take_row[0](to.data(), x.data(), 37, 1.0f));
         const Floats ones(37, 1.0f), factors(2, 1.0f);
@@ -168,7 +168,7 @@ struct StripWorld {
     packed_keys.resize(static_cast<std::size_t>(k.block_keys * channels));
     packed_values.resize(static_cast<std::size_t>(panels * panel * k.block_keys));
     for (Index j = 0; j < keys; ++j) from.push_back(key.data() + j * channels);
-    k.pack_keys[0](packed_keys.data(), from.data(), keys, channels);
+    k.pack_keys[0](packed_keys.data(), from.data(), keys, channels, channels);
     for (Index j = 0; j < keys; ++j)
       from[static_cast<std::size_t>(j)] = value.data() + j * channels;
     k.pack_values[0](packed_values.data(), from.data(), keys, channels);

@@ -55,8 +55,8 @@ TEST(FastTiles, WeightsAndSlopes) {
           for (Index j = 0; j < keys; ++j)
             key_at.push_back(key.data() + j * d), value_at.push_back(value.data() + j * v);
           for (Index r = 0; r < rows; ++r) start.push_back(starts.data() + r * k.tile_keys);
-          pack.pack_keys[0](keys_packed.data(), key_at.data(), keys, d);
-          pack.pack_keys[0](values_packed.data(), value_at.data(), keys, v);
+          pack.pack_keys[0](keys_packed.data(), key_at.data(), keys, d, d);
+          pack.pack_keys[0](values_packed.data(), value_at.data(), keys, v, v);
           k.slopes[kind][given ? 1 : 0](
               {keys_packed.data(), values_packed.data(), d, v, q_width, g_width},
               {q.data(), g.data(), given ? start.data() : nullptr, shift.data(), less.data(),

@@ -30,10 +30,6 @@ Piece piece_of(const BackwardCall& c, Index n) noexcept {
           {first, std::min(c.Tk, first + c.cut.slice_keys)}};
 }
 
-double row_factor(const BackwardCall& c, Index b, Index h, Index i) noexcept {
-  return *c.args.scale * c.head_scale(b, h) * c.factor(b, i);
-}
-
 // q, the gradient of the output and the reference of each row. The reference is a whole number, which start values lose
 // nothing to; what it leaves of the sum of weights is a factor of the gradient. Rows that see no key have the factor 0.
 void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, Index h,
@@ -51,35 +47,47 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
     w.reference[row] = std::round(sum);
     const double rest = std::exp2(w.reference[row] - sum);
     w.less[row] = static_cast<float>(rest * c.facts.less(b, h, i));
-    const double factor = row_factor(c, b, h, i) * kLog2E;
-    take_vector(c.kernels, c.q, b, i, h, static_cast<float>(factor), q, c.q_width);
+    c.take_query(b, h, i, q, c.q_width);
     take_vector(c.kernels, d.out, b, i, h, static_cast<float>(rest), g, c.g_width);
   }
 }
 
 // Keys and values of a tile: both packed, and keys once more as rows. Tokens that no query sees are 0.
-void take_keys(const BackwardCall& c, Index b, Index group, Run keys, BackwardWork& w) noexcept {
+void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& w) noexcept {
   const Index count = keys.end - keys.begin, bytes = static_cast<Index>(c.copy_bytes);
-  const auto fill = [&](const ConstHeads& x) {
-    for (Index n = 0; n < count; ++n) {
-      const Index j = keys.begin + n;
+  const auto fill = [&](const auto& token) {
+    for (Index n = 0; n < count; ++n)
       w.tokens[static_cast<std::size_t>(n)] =
-          c.facts.is_seen(b, j) ? c.token(x, b, group, j, w.copies.data() + n * bytes) : nullptr;
-    }
+          c.facts.is_seen(b, keys.begin + n) ? token(n) : nullptr;
+  };
+  const auto of_call = [&](const ConstHeads& x) {
+    fill([&](Index n) {
+      return c.token(x, b, c.group(h), keys.begin + n, w.copies.data() + n * bytes);
+    });
   };
   const FastKernels& k = c.kernels;
-  fill(c.k);
-  k.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
-  for (Index n = 0; n < count; ++n) {
-    float* to = w.key_rows.data() + n * c.q_width;
-    const void* from = w.tokens[static_cast<std::size_t>(n)];
-    if (from == nullptr)
-      std::fill_n(to, c.D, 0.0f);
-    else
-      k.take_row[fast_type(c.k.dtype)](to, from, c.D, 1);
+  // Channels from `at` on.
+  const auto take = [&](DType type, Index at, Index channels) {
+    const std::size_t kind = fast_type(type);
+    k.pack_keys[kind](w.keys.data() + at * c.panel, w.tokens.data(), count, channels, c.channels);
+    for (Index n = 0; n < count; ++n) {
+      float* to = w.key_rows.data() + n * c.q_width + at;
+      const void* from = w.tokens[static_cast<std::size_t>(n)];
+      if (from == nullptr)
+        std::fill_n(to, channels, 0.0f);
+      else
+        k.take_row[kind](to, from, channels, 1);
+    }
+  };
+  of_call(c.k);
+  take(c.k.dtype, 0, c.D);
+  for (const WideProduct& t : c.wide.terms()) {
+    if (t.channels == 0) continue;
+    fill([&](Index n) { return c.wide.key(t, b, h, keys.begin + n); });
+    take(t.y.dtype, t.at, t.channels);
   }
-  fill(c.args.v);
-  k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V);
+  of_call(c.args.v);
+  k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
 }
 
 // One tile: groups of rows [first, end) of w, of which the first and the last see some of the keys.
@@ -106,7 +114,7 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     rows.less = w.less.data() + g.first;
     rows.p = t.p + at, rows.s = t.s + at, rows.keys = start.keys;
     k.slopes[g.kind][given ? 1 : 0](
-        {w.keys.data(), w.values.data(), c.D, c.V, c.q_width, c.g_width}, rows);
+        {w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width}, rows);
     written = whole_vectors(start.keys, k.lanes);
   }
   // Sums of diagonals read a vector more, which is 0 behind a whole tile.
@@ -134,7 +142,7 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
 }
 
 // All tiles of one head against the keys of the piece.
-void run_head(BackwardCall& c, const Piece& piece, Index part, float* dq,
+void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* dq,
               BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
   const Index margin = k.tile_stride - k.tile_keys;
@@ -146,7 +154,7 @@ void run_head(BackwardCall& c, const Piece& piece, Index part, float* dq,
       for (; g < w.groups.end() && g->first + g->rows - begin->first <= k.tile_rows; ++g)
         if (c.reads(*g, keys)) seen = seen == nullptr ? g : seen, last = g;
       if (seen == nullptr) continue;
-      if (!taken) take_keys(c, piece.b, piece.group, keys, w), taken = true;
+      if (!taken) take_keys(c, piece.b, h, keys, w), taken = true;
       run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin}, dq,
                w);
     }
@@ -155,15 +163,30 @@ void run_head(BackwardCall& c, const Piece& piece, Index part, float* dq,
 
 // Of the row's product with k: the gradient of q, and of the factors of its head and query.
 void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq,
-               float* vector) noexcept {
+               BackwardWork& w) noexcept {
+  float* vector = w.vector.data();
+  std::fill(w.content.begin(), w.content.end(), 0.0);
+  if (c.products.adds_to_q()) c.products.add_content(b, i, dq, w.content.data());
   if (!c.along.empty()) {
     take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
     double sum = 0;
     for (Index d = 0; d < c.D; ++d)
       sum += static_cast<double>(vector[d]) * static_cast<double>(dq[d]);
-    c.along[static_cast<std::size_t>(c.row_at(b, h, i))] = *c.args.scale * sum;
+    const auto row = static_cast<std::size_t>(c.row_at(b, h, i));
+    c.along[row] = *c.args.scale * sum;
+    if (!c.along_terms.empty()) {
+      c.along_terms[row] = c.wide.content_scale() * sum;
+      for (std::size_t d = 0; d < w.content.size(); ++d)
+        c.along_terms[row] += static_cast<double>(vector[d]) * w.content[d];
+    }
   }
-  const double factor = row_factor(c, b, h, i);
+  double factor = c.row_factor(b, h, i);
+  if (!w.content.empty()) {
+    for (Index d = 0; d < c.D; ++d)
+      vector[d] = static_cast<float>(factor * static_cast<double>(dq[d]) +
+                                     c.factor(b, i) * w.content[static_cast<std::size_t>(d)]);
+    dq = vector, factor = 1;
+  }
   if (c.prepared_q.empty()) {
     if (c.gradients.q.data != nullptr) add_floats(c.kernels, c.gradients.q, b, i, h, factor, dq);
     return;
@@ -197,16 +220,18 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
-    run_head(c, p, part, dq, w);
-    for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i)
-      put_query(c, p.b, h, i, dq + i * c.q_width, w.vector.data());
+    run_head(c, p, h, part, dq, w);
+    c.products.add_keys(p.b, h, p.slice, p.keys, w.dk.data(), c.q_width);
+    for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i) {
+      c.products.add_query(p.b, h, i, dq + i * c.q_width);
+      put_query(c, p.b, h, i, dq + i * c.q_width, w);
+    }
   }
   put_keys(c, p, w);
 }
 
 // Slices are added in their order.
-void add_slices(const BackwardCall& c, std::span<BackwardWork> works,
-                const Executor& executor) noexcept {
+void add_slices(BackwardCall& c, std::span<BackwardWork> works, const Executor& executor) noexcept {
   if (c.q_sums.empty()) return;
   parallel_for(executor, c.B * c.H * c.Tq, static_cast<Index>(works.size()),
                [&](Index begin, Index end, Index task) noexcept {
@@ -215,11 +240,16 @@ void add_slices(const BackwardCall& c, std::span<BackwardWork> works,
                    float* sum = c.q_sum(0, b, h) + i * c.q_width;
                    for (Index slice = 1; slice < c.cut.slices; ++slice) {
                      const float* x = c.q_sum(slice, b, h) + i * c.q_width;
-                     for (Index d = 0; d < c.D; ++d) sum[d] += x[d];
+                     for (Index d = 0; d < c.channels; ++d) sum[d] += x[d];
                    }
-                   put_query(c, b, h, i, sum, works[static_cast<std::size_t>(task)].vector.data());
+                   put_query(c, b, h, i, sum, works[static_cast<std::size_t>(task)]);
                  }
                });
+  if (c.wide.none()) return;
+  for (Index b = 0; b < c.B; ++b)
+    for (Index h = 0; h < c.H; ++h)
+      for (Index i = 0; i < c.Tq; ++i)
+        c.products.add_query(b, h, i, c.q_sum(0, b, h) + i * c.q_width);
 }
 
 // d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.
@@ -239,7 +269,12 @@ void add_factors(const BackwardCall& c) noexcept {
         const double sum = c.facts.log2_sum(b, h, i);
         const double x = c.along.empty() ? 0 : c.along[static_cast<std::size_t>(c.row_at(b, h, i))];
         head += c.factor(b, i) * x;
-        if (!g.query_factor.empty()) add(g.query_factor, b, i, c.head_scale(b, h) * x);
+        if (!g.query_factor.empty())
+          add(g.query_factor, b, i,
+              c.head_scale(b, h) * x +
+                  (c.along_terms.empty()
+                       ? 0
+                       : c.along_terms[static_cast<std::size_t>(c.row_at(b, h, i))]));
         if (!g.sink.empty() && sum != HUGE_VAL)
           sink -= std::exp2(kLog2E * read_number(c.args.sink, h) - sum) * c.facts.less(b, h, i);
       }
@@ -276,6 +311,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   add_slices(c, works, executor);
   add_factors(c);
   c.terms.finish();
+  c.products.finish(executor);
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "core/element.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
@@ -33,10 +32,11 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
     : FastCall(call, lowered, Keep::inputs, arena, executor),
       tiles(fast_tile_kernels(active_isa())),
       gradients(g),
-      q_width(whole_vectors(D, tiles.lanes)),
+      q_width(whole_vectors(channels, tiles.lanes)),
       g_width(whole_vectors(V, tiles.lanes)),
       cut(*this, tiles),
       facts(*this, arena, executor),
+      products(*this, g, cut.slices, arena),
       terms(*this, tiles, g, cut.pieces, cut.slices, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
@@ -46,6 +46,8 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
     prepared_k = arena.array<float>(B * Tk * G * D);
   }
   if (wants_along) along = arena.array<double>(B * H * Tq);
+  if (wants_along && (products.adds_to_q() || wide.content_scale() != 0))
+    along_terms = arena.array<double>(B * H * Tq);
 }
 
 BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
@@ -61,22 +63,15 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   less = arena.array<float>(count), reference = arena.array<double>(count);
   if (c.q_sums.empty()) dq = arena.array<float>(count * c.q_width);
   dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
-  keys = arena.array<float>(t.tile_keys * c.D), values = arena.array<float>(t.tile_keys * c.V);
+  keys = arena.array<float>(t.tile_keys * c.channels),
+  values = arena.array<float>(t.tile_keys * c.V);
   key_rows = zeros(t.tile_keys * c.q_width);
   const Index tile = (t.tile_rows + t.rows) * t.tile_stride + 2 * (t.tile_stride - t.tile_keys);
   p = zeros(tile), s = zeros(tile);
   diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
   tokens = arena.array<const void*>(t.tile_keys);
   vector = arena.array<float>(c.q_width);
-}
-
-void add_floats(const FastKernels& k, const Heads& y, Index b, Index t, Index h, double factor,
-                const float* x) noexcept {
-  const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
-  if (y.dtype == DType::f32 && y.dim_stride == 1)
-    return k.add_row(static_cast<float*>(y.data) + at, x, y.dim, static_cast<float>(factor));
-  for (Index d = 0; d < y.dim; ++d)
-    add_element(y.data, y.dtype, at + d * y.dim_stride, factor * static_cast<double>(x[d]));
+  content = arena.array<double>(c.products.adds_to_q() ? c.D : 0);
 }
 
 }  // namespace posenc::v0::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call backward: how it is cut, what is summed, and the memory of one thread.
 #pragma once
+#include "attention/fast/product_gradients.h"
 #include "attention/fast/row_facts.h"
 #include "attention/fast/term_sums.h"
 
@@ -21,7 +22,7 @@ struct BackwardCall : FastCall {
 
   const FastTileKernels& tiles;
   const AttentionGradients& gradients;
-  const Index q_width, g_width;  // D and V in whole vectors
+  const Index q_width, g_width;  // channels of q.k and V in whole vectors
   const BackwardCut cut;
   RowFacts facts;
   // Gradients of q as prepared by slices, [slices][B][H][Tq + rows][q_width]. Empty: there is one slice.
@@ -30,6 +31,8 @@ struct BackwardCall : FastCall {
   std::span<float> prepared_q, prepared_k;
   // [B][H][Tq]: q times its gradient, both without the factors of head and query. Empty: not wanted.
   std::span<double> along;
+  std::span<double> along_terms;  // the same of products of terms, of which the head has no factor
+  ProductGradients products;
   FastTermSums terms;
 
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
@@ -38,10 +41,6 @@ struct BackwardCall : FastCall {
     return q_sums.data() + ((slice * B + b) * H + h) * padded_rows() * q_width;
   }
 };
-
-// y += factor x, of one token.
-void add_floats(const FastKernels&, const Heads& y, Index b, Index t, Index h, double factor,
-                const float* x) noexcept;
 
 // Memory of one thread.
 struct BackwardWork : FastRowWork {
@@ -58,7 +57,8 @@ struct BackwardWork : FastRowWork {
   std::span<float> p, s;          // a tile; a vector of zeros stands before its rows
   std::span<float> diagonals;
   std::span<const void*> tokens;
-  std::span<float> vector;  // of q
+  std::span<float> vector;    // of q
+  std::span<double> content;  // gradient of q by products of terms
 };
 
 }  // namespace posenc::v0::detail

@@ -19,7 +19,20 @@ constexpr float kSmallestSum = 0x1p-20f;
 // Products of so many channels of kLargestValue are finite.
 constexpr Index kMostChannels = 1024;
 
+// q with the channels of products, row by row.
+void take_wide_queries(const FastCall& c, FastWork& w) noexcept {
+  for (const RowGroup& g : w.groups)
+    for (Index n = 0; n < g.rows; ++n) {
+      const FastRow& r = g.row[n];
+      float* to = w.q.data() + (g.first + n) * c.channels;
+      const bool bounded = c.take_query(r.b, r.h, r.i, to, c.D);
+      w.left[static_cast<std::size_t>(g.first + n)] = bounded ? 0 : 1;
+      if (!bounded) std::fill_n(to, c.channels, 0.0f);
+    }
+}
+
 void take_queries(const FastCall& c, FastWork& w) noexcept {
+  if (!c.wide.none()) return take_wide_queries(c, w);
   const std::size_t type = fast_type(c.q.dtype);
   const ConstHeads& q = c.q;
   for (const RowGroup& g : w.groups) {
@@ -29,8 +42,7 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
       const FastRow& r = g.row[n];
       const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
       from[n] = adjacent(q, at, w.copies.data() + n * static_cast<Index>(c.copy_bytes));
-      const double factor = *c.args.scale * c.head_scale(r.b, r.h) * c.factor(r.b, r.i) * kLog2E;
-      factors[n] = static_cast<float>(factor);
+      factors[n] = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
     }
     float* to = w.q.data() + g.first * c.D;
     const bool finite =
@@ -92,8 +104,19 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
               std::max(seen.end, std::min(keys.end, g.seen.end))};
   const auto fill = [&](const ConstHeads& x) { fill_tokens(c, x, block, keys, seen, w); };
   fill(c.k);
-  const bool k =
-      c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D);
+  bool k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
+                                                     c.channels);
+  for (const WideProduct& t : c.wide.terms()) {
+    if (t.channels == 0) continue;
+    // Of a key that no row sees nothing is read.
+    fill(c.k);
+    for (Index n = 0; n < count; ++n)
+      if (const void*& from = w.tokens[static_cast<std::size_t>(n)]; from != nullptr)
+        from = c.wide.key(t, block.row, block.head, keys.begin + n);
+    k = c.kernels.pack_keys[fast_type(t.y.dtype)](w.keys.data() + t.at * c.panel, w.tokens.data(),
+                                                  count, t.channels, c.channels) &&
+        k;
+  }
   if (c.value_vectors == 0) return k;
   fill(c.args.v);
   return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
@@ -111,9 +134,9 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   const bool given = fill_starts(c, w, g, keys, s);
   if (s.keys == 0) return;
   fill_shifts(w, g, s);
-  const FastBlock block{w.keys.data(), w.values.data(), c.D, c.value_vectors};
+  const FastBlock block{w.keys.data(), w.values.data(), c.channels, c.value_vectors};
   FastStrip strip;
-  strip.q = w.q.data() + g.first * c.D;
+  strip.q = w.q.data() + g.first * c.channels;
   strip.out = w.out.data() + g.first * c.value_panels * c.panel;
   strip.sums = w.sums.data() + g.first * c.kernels.lanes;
   strip.reference = w.reference.data() + g.first;
@@ -238,9 +261,11 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (!a.regions.empty()) return "regions have a q and k of their own";
   if (a.softcap != 0) return "scores are capped";
   if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
-  if (a.q.dim > kMostChannels) return "a head has more than 1024 channels";
-  if (!std::all_of(a.terms.begin(), a.terms.end(), Starts::takes))
-    return "a term is no number by distance, class or token";
+  if (WideProducts::channels_of(a) > kMostChannels)
+    return "a head has more than 1024 channels with those of products of terms";
+  if (!std::all_of(a.terms.begin(), a.terms.end(),
+                   [](const Term& t) { return Starts::takes(t) || WideProducts::takes(t); }))
+    return "a term is no number by distance, class or token, and no product of query and key";
   return {};
 }
 

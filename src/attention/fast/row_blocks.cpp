@@ -10,21 +10,22 @@ namespace posenc::inline v0::detail {
 namespace {
 
 // Heads of a block: several where queries are few.
-Index heads_of_block(const ReadyCall& c, Index strip_rows) noexcept {
+Index heads_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
+  if (one_head) return 1;
   const Index padded = block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) * strip_rows;
   return std::clamp<Index>(kBlockRowsFast / std::max<Index>(1, padded), 1, c.H / c.G);
 }
 
 }  // namespace
 
-Index most_rows_of_block(const ReadyCall& c, Index strip_rows) noexcept {
-  return heads_of_block(c, strip_rows) * block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) *
-         strip_rows;
+Index most_rows_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
+  return heads_of_block(c, strip_rows, one_head) *
+         block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) * strip_rows;
 }
 
-std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_rows,
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_rows, bool one_head,
                                               CallArena& arena) {
-  const Index share = c.H / c.G, heads = heads_of_block(c, strip_rows);
+  const Index share = c.H / c.G, heads = heads_of_block(c, strip_rows, one_head);
   // Queries of one block read one row of keys.
   const bool by_sequence = !c.sequence.empty() && !c.args.block_table.empty();
   const Index cuts = by_sequence ? c.R : 0;

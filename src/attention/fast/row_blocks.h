@@ -13,9 +13,11 @@ struct FastRowBlock {
 };
 // Rows of a block, at least; q, sums of values and weights of so many stay in the second cache.
 inline constexpr Index kBlockRowsFast = 384;
-std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, CallArena&);
+// one_head: heads that share keys read other numbers of them.
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, bool one_head,
+                                              CallArena&);
 // Rows of the largest block, each head in whole strips.
-Index most_rows_of_block(const ReadyCall&, Index strip_rows) noexcept;
+Index most_rows_of_block(const ReadyCall&, Index strip_rows, bool one_head) noexcept;
 
 // Neighbouring rows of one head, computed together.
 struct RowGroup {

@@ -16,21 +16,6 @@ constexpr double kLargestFloatSum = 64;
 
 }  // namespace
 
-bool take_vector(const FastKernels& k, const ConstHeads& x, Index b, Index t, Index h, float factor,
-                 float* to, Index width) noexcept {
-  const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
-  std::fill(to + x.dim, to + width, 0.0f);
-  if (x.dim_stride == 1 && x.dtype != DType::f64)
-    return k.take_row[fast_type(x.dtype)](
-        to, static_cast<const std::byte*>(x.data) + at * size_of(x.dtype), x.dim, factor);
-  bool bounded = true;
-  for (Index c = 0; c < x.dim; ++c) {
-    to[c] = factor * static_cast<float>(float_element(x.data, x.dtype, at + c * x.dim_stride));
-    bounded = bounded && std::fabs(to[c]) <= kLargestValue;
-  }
-  return bounded;
-}
-
 namespace {
 
 const std::byte* token_at(const ConstHeads& x, Index b, Index t, Index h) noexcept {
@@ -57,6 +42,12 @@ bool RowFacts::are_bounded(const ConstHeads& x, Index b, Index t, float* memory)
   return true;
 }
 
+bool RowFacts::is_query_bounded(Index b, Index h, Index i, float* memory) const noexcept {
+  if (!call_.wide.none()) return call_.take_query(b, h, i, memory, call_.D);
+  const auto factor = static_cast<float>(call_.row_factor(b, h, i) * kLog2E);
+  return std::isfinite(factor) && is_bounded(call_.q, b, i, h, factor, memory);
+}
+
 // out.d_out; false where float cannot work with a number of them.
 bool RowFacts::dot(const ConstHeads& out, const ConstHeads& d, Index b, Index t, Index h,
                    const Scratch& s, float& sum) const noexcept {
@@ -73,7 +64,7 @@ RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor
     : call_(c),
       tiles_(fast_tile_kernels(active_isa())),
       tasks_(task_count(executor, c.B * c.H * c.Tq, most_tasks(c))),
-      width_(whole_vectors(std::max(c.D, c.V), tiles_.lanes)),
+      width_(whole_vectors(std::max(c.channels, c.V), tiles_.lanes)),
       log2_sum_(arena.array<double>(c.B * c.H * c.Tq)),
       less_(arena.array<double>(c.B * c.H * c.Tq)),
       seen_(tiles_seen(c, false, arena)),
@@ -92,12 +83,8 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
   again = again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
   log2_sum_[n] = sum * kLog2E;
-  const auto factor =
-      static_cast<float>(*call_.args.scale * call_.head_scale(b, h) * call_.factor(b, i) * kLog2E);
   float along = 0;
-  if (!std::isfinite(factor) || !is_bounded(call_.q, b, i, h, factor, s.x) ||
-      !dot(result.out, d.out, b, i, h, s, along))
-    return false;
+  if (!is_query_bounded(b, h, i, s.x) || !dot(result.out, d.out, b, i, h, s, along)) return false;
   const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
   less_[n] = static_cast<double>(along) - d_sum;
   return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
@@ -154,7 +141,8 @@ bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResu
                    if (!is_seen(row, key)) continue;
                    float* memory = scratch(task).x;
                    if (!are_bounded(call_.k, row, key, memory) ||
-                       !are_bounded(call_.args.v, row, key, memory))
+                       !are_bounded(call_.args.v, row, key, memory) ||
+                       !call_.wide.is_bounded(call_.kernels, row, key, memory))
                      bounded = false;
                  }
                });

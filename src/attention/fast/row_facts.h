@@ -9,10 +9,6 @@
 
 namespace posenc::inline v0::detail {
 
-// Channels of one token, times factor, in float; the rest of `width` is 0. False: a number is not finite or too large.
-bool take_vector(const FastKernels&, const ConstHeads&, Index b, Index t, Index h, float factor,
-                 float* to, Index width) noexcept;
-
 class RowFacts {
  public:
   RowFacts(const FastCall&, CallArena&, const Executor&);
@@ -36,6 +32,7 @@ class RowFacts {
   }
   bool find_row(const ConstAttentionResult&, const ConstAttentionResult&, Index row, const Scratch&,
                 bool& again) noexcept;
+  bool is_query_bounded(Index b, Index h, Index i, float* memory) const noexcept;
   bool is_bounded(const ConstHeads&, Index b, Index t, Index h, float factor,
                   float* memory) const noexcept;
   bool are_bounded(const ConstHeads&, Index b, Index t, float* memory) const noexcept;

@@ -79,6 +79,11 @@ bool is_on_side(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Index 
 
 namespace {
 
+// Whether a term is added here; what is not belongs to others.
+bool adds(const Term& t) noexcept {
+  return term_class(t) != TermClass::none && Starts::takes(t);
+}
+
 void add_product(const ReadyCall& c, const ProductTerm& t, const FastRow& r, Run keys,
                  double* to) noexcept {
   const Index batch = t.table.shape[0] == 1 ? 0 : r.b;
@@ -129,7 +134,7 @@ bool Starts::takes(const Term& t) noexcept {
 }
 
 Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {
-  for (const Term& t : c.args.terms) none_ = none_ && term_class(t) == TermClass::none;
+  for (const Term& t : c.args.terms) none_ = none_ && !adds(t);
   make_lines(lowered, arena);
 }
 
@@ -145,7 +150,7 @@ Index Starts::entry_of(const FastRow& r) const noexcept {
 bool Starts::find_axis(Index& batches) noexcept {
   std::optional<std::int32_t> axis;
   for (const Term& term : call_.args.terms) {
-    if (term_class(term) == TermClass::none) continue;
+    if (!adds(term)) continue;
     const std::optional<BandSource> source = band_source(term);
     if (!source || (axis && *axis != source->axis)) return false;
     axis = source->axis;
@@ -180,7 +185,7 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   std::size_t number = 0;
   for (const Term& term : call_.args.terms) {
     const std::size_t n = number++;
-    if (term_class(term) == TermClass::none) continue;
+    if (!adds(term)) continue;
     const BandSource source = *band_source(term);
     const Band* band = lowered.band(n);
     const bool fits = band != nullptr && band->is_of(term, source) && band->low <= d->low &&
@@ -252,7 +257,7 @@ void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
     return;
   }
   for (const Term& t : call_.args.terms) {
-    if (term_class(t) == TermClass::none) continue;
+    if (!adds(t)) continue;
     if (const auto* product = std::get_if<ProductTerm>(&t))
       add_product(call_, *product, r, keys, to);
     if (const auto* linear = std::get_if<LinearTerm>(&t)) add_linear(call_, *linear, r, keys, to);

@@ -48,7 +48,7 @@ class Starts {
   // to[j - keys.begin] += start of key j.
   void add(const FastRow&, Run keys, double* to) const noexcept;
 
-  // Whether a term is a start value at all.
+  // Whether a term is a start value, or adds nothing at all.
   static bool takes(const Term&) noexcept;
 
  private:

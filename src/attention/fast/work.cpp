@@ -2,6 +2,7 @@
 #include "attention/fast/work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace posenc::inline v0::detail {
@@ -20,7 +21,9 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
     : ReadyCall(call),
       kernels(fast_kernels(active_isa())),
       starts(*this, lowered, arena),
-      blocks(fast_row_blocks(*this, kernels.rows, arena)),
+      wide(*this, arena),
+      channels(wide.channels()),
+      blocks(fast_row_blocks(*this, kernels.rows, wide.splits_groups(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
@@ -31,6 +34,12 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
   const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
+}
+
+bool FastCall::take_query(Index b, Index h, Index i, float* to, Index width) const noexcept {
+  const auto scale = static_cast<float>(row_factor(b, h, i) * kLog2E);
+  return std::isfinite(scale) && take_vector(kernels, q, b, i, h, scale, to, width) &&
+         (wide.none() || wide.add_query(kernels, q, b, h, i, to));
 }
 
 const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j,
@@ -98,15 +107,16 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 }
 
 FastWork::FastWork(const FastCall& c, CallArena& arena)
-    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows), c.kernels.block_keys, arena) {
+    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows, c.wide.splits_groups()),
+                  c.kernels.block_keys, arena) {
   const FastKernels& k = c.kernels;
-  const Index count = most_rows_of_block(c, k.rows), width = c.value_panels * c.panel;
+  const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);
-  q = arena.array<float>(count * c.D);
+  q = arena.array<float>(count * c.channels);
   out = arena.array<float>(count * width);
   sums = arena.array<float>(count * k.lanes);
   totals = arena.array<float>(count);
-  keys = arena.array<float>(k.block_keys * c.D);
+  keys = arena.array<float>(k.block_keys * c.channels);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);
   tokens = arena.array<const void*>(k.block_keys);

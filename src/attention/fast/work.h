@@ -4,6 +4,7 @@
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
+#include "attention/fast/wide_products.h"
 
 namespace posenc::inline v0::detail {
 
@@ -22,6 +23,8 @@ struct FastCall : ReadyCall {
   std::span<const std::uint8_t> seen;  // PreparedQK::seen
   std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
+  WideProducts wide;
+  Index channels;  // of q.k: D and those of wide products
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
@@ -34,6 +37,14 @@ struct FastCall : ReadyCall {
   }
 
   std::size_t copy_bytes = 0;  // of a token whose channels are not adjacent
+
+  // The factor of q.k.
+  double row_factor(Index b, Index h, Index i) const noexcept {
+    return *args.scale * head_scale(b, h) * factor(b, i) + wide.content_scale() * factor(b, i);
+  }
+  // A row of q times its factor and log2(e), with the channels of wide products; the rest of `width` is 0. False: float
+  // cannot work with it.
+  bool take_query(Index b, Index h, Index i, float* to, Index width) const noexcept;
 
   // Token j of a row of keys or values; its channels are adjacent, or copied to `memory`.
   const void* token(const ConstHeads&, Index row, Index group, Index j,
@@ -61,7 +72,7 @@ void find_rows(const FastCall&, const FastRowBlock&, FastRowWork&) noexcept;
 struct FastWork : FastRowWork {
   FastWork(const FastCall&, CallArena&);
 
-  std::span<float> q;             // [rows][D], times scale and log2(e)
+  std::span<float> q;             // [rows][channels], times scale and log2(e)
   std::span<float> out;           // [groups][value panels][rows of the strip][panel]
   std::span<float> sums;          // [rows][lanes]
   std::span<float> totals;        // [rows]: of the lanes

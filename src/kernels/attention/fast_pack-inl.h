@@ -174,13 +174,15 @@ HWY_INLINE bool PutFourKeys(float* HWY_RESTRICT to, const T* const (&x)[4], Inde
 #endif
 
 template <class T>
-bool PackKeys(float* HWY_RESTRICT to, const void* const* from, Index count,
-              Index channels) noexcept {
+bool PackKeys(float* HWY_RESTRICT to, const void* const* from, Index count, Index channels,
+              Index panel_channels) noexcept {
   bool bounded = true;
   const Index end = (count + kPanel - 1) / kPanel * kPanel;
   Index j = 0;
   const auto row = [&](Index n) { return n < count ? static_cast<const T*>(from[n]) : nullptr; };
-  const auto place = [&](Index n) { return to + n / kPanel * (kPanel * channels) + n % kPanel; };
+  const auto place = [&](Index n) {
+    return to + n / kPanel * (kPanel * panel_channels) + n % kPanel;
+  };
   if constexpr (kPanel % 4 == 0)
     for (; j < end; j += 4) {
       const T* const four[4] = {row(j), row(j + 1), row(j + 2), row(j + 3)};

@@ -53,8 +53,10 @@ struct FastKernels {
   bool (*rescale[2][2])(const FastBlock&, const FastStrip&) noexcept;
 
   // These return false where a number is not finite or beyond kLargestValue.
-  // Adjacent channels of `count` keys, null: 0. To the panels that FastBlock reads, up to a whole panel.
-  bool (*pack_keys[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
+  // Adjacent channels of `count` keys, null: 0. To the panels that FastBlock reads, of panel_channels, up to a whole
+  // panel.
+  bool (*pack_keys[3])(float* to, const void* const* from, Index count, Index channels,
+                       Index panel_channels) noexcept;
   // The same of values; channels up to a whole vector are 0.
   bool (*pack_values[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
   // to[c] = factor * from[c]
