@@ -277,6 +277,17 @@ HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, NativeBFloat16* 
   WriteVector<kStream>(high, d, p + hn::Lanes(d));
 }
 
+// ac - b s. Arm negates one of the two factors, a NaN too. It must be the sine: a NaN among the numbers keeps its sign. With
+// SVE the compiler chooses the factor, so the sine is negated before (over the heads this is done once).
+template <class V>
+HWY_INLINE V SubtractProduct(V ac, V b, V s) {
+#if HWY_HAVE_SCALABLE
+  return hn::MulAdd(b, hn::Neg(s), ac);
+#else
+  return hn::NegMulAdd(s, b, ac);
+#endif
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();

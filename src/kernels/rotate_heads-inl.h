@@ -190,7 +190,7 @@ HWY_INLINE void PrefetchLines(const T* x, Index n) {
 template <bool kStream, class D, class In, class Out>
 HWY_INLINE void RotateHalfVector(D d, const In* x, Out* y, Index half, hn::Vec<D> c, hn::Vec<D> s) {
   const auto a = ReadVector(d, x), b = ReadVector(d, x + half);
-  WriteVector<kStream>(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
+  WriteVector<kStream>(SubtractProduct(hn::Mul(a, c), b, s), d, y);
   WriteVector<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
 }
 
@@ -201,8 +201,8 @@ HWY_INLINE void RotateHalfTwoVectors(D d, const In* x, Out* y, Index half, hn::V
   const auto n = hn::Lanes(d);
   const auto a0 = ReadVector(d, x), b0 = ReadVector(d, x + half);
   const auto a1 = ReadVector(d, x + n), b1 = ReadVector(d, x + half + n);
-  WritePair<kStream>(hn::NegMulAdd(b0, s0, hn::Mul(a0, c0)), hn::NegMulAdd(b1, s1, hn::Mul(a1, c1)),
-                     d, y);
+  WritePair<kStream>(SubtractProduct(hn::Mul(a0, c0), b0, s0),
+                     SubtractProduct(hn::Mul(a1, c1), b1, s1), d, y);
   WritePair<kStream>(hn::MulAdd(a0, s0, hn::Mul(b0, c0)), hn::MulAdd(a1, s1, hn::Mul(b1, c1)), d,
                      y + half);
 }

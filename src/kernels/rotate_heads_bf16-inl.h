@@ -78,8 +78,8 @@ HWY_INLINE void RotateHalfWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce
   hn::Vec<D> ae, ao, be, bo;
   LoadWords(d, x, ae, ao);
   LoadWords(d, x + half, be, bo);
-  StoreWords<kStream>(hn::NegMulAdd(be, se, hn::Mul(ae, ce)),
-                      hn::NegMulAdd(bo, so, hn::Mul(ao, co)), d, y);
+  StoreWords<kStream>(SubtractProduct(hn::Mul(ae, ce), be, se),
+                      SubtractProduct(hn::Mul(ao, co), bo, so), d, y);
   StoreWords<kStream>(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d,
                       y + half);
 }
@@ -159,7 +159,7 @@ HWY_INLINE void RotateInterleavedWords(D d, const B* x, B* y, hn::Vec<D> ca, hn:
                                        hn::Vec<D> cb, hn::Vec<D> sb) {
   hn::Vec<D> a, b;
   LoadWords(d, x, a, b);
-  StoreWords<kStream>(hn::NegMulAdd(b, sa, hn::Mul(a, ca)), hn::MulAdd(a, sb, hn::Mul(b, cb)), d,
+  StoreWords<kStream>(SubtractProduct(hn::Mul(a, ca), b, sa), hn::MulAdd(a, sb, hn::Mul(b, cb)), d,
                       y);
 }
 template <int kVectors, class D, class H>
