@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in the shapes of models: one query behind a cache beside a plain loop over the same
-// rows, selective attention and PaTH beside `attend` of the same shape.
+// rows, selective attention and PaTH beside the exact engine with the same shape, and a plan's call
+// beside `attend`.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -9,7 +10,9 @@
 #include "line.h"
 #include "posenc/attention/attend.h"
 #include "posenc/attention/path.h"
+#include "posenc/attention/plan.h"
 #include "posenc/attention/selective.h"
+#include "posenc/positions/sequence.h"
 
 namespace posenc::bench {
 namespace {
@@ -32,7 +35,7 @@ double largest_difference(const Floats& x, const Floats& y) {
 // One query behind 16,384 keys, contiguous or in pages of 16 in reverse order.
 struct Decode {
   static constexpr Index kKeys = 16384, kHeads = 8, kDim = 64, kPage = 16;
-  Decode(Index window, bool paged)
+  Decode(Index window, bool paged, bool exact)
       : first(std::max<Index>(0, kKeys - window)),
         q(waves(kHeads * kDim, 0.37)),
         k(waves(kKeys * kHeads * kDim, 0.11)),
@@ -46,6 +49,7 @@ struct Decode {
     args.k = heads(tensor(std::as_const(k).data(), DType::f32, shape), HeadsLayout::bthd);
     args.v = heads(tensor(std::as_const(v).data(), DType::f32, shape), HeadsLayout::bthd);
     args.scale = 0.125, args.mask.causal = true, args.mask.query_offset = kKeys - 1;
+    args.exact = exact;
     if (window < kKeys) args.mask.window_left = window - 1;
     if (!paged) return;
     args.block_table = tensor(std::as_const(pages).data(), {1, kKeys / kPage});
@@ -89,15 +93,16 @@ struct Decode {
   AttentionArgs args;
 };
 
-Line decode_line(const std::string& mask, Index window, bool paged) {
+Line decode_line(const std::string& mask, Index window, bool paged, bool exact) {
   Line l;
-  l.name = "attention/f32/none/decode/" + mask + "/1x16384x8x64/threads:1";
+  l.name = std::string("attention/f32/") + (exact ? "exact" : "none") + "/decode/" + mask +
+           "/1x16384x8x64/threads:1";
   const auto keys = static_cast<double>(std::min(window, Decode::kKeys));
   l.bytes = 2 * keys * Decode::kHeads * Decode::kDim * sizeof(float);
   l.flops = 4 * keys * Decode::kHeads * Decode::kDim;
   l.limit_name = "plain_loop", l.goal = 3;
   l.prepare = [=] {
-    const auto call = std::make_shared<Decode>(window, paged);
+    const auto call = std::make_shared<Decode>(window, paged, exact);
     call->run();
     call->plain();
     return Prepared{[call] { call->run(); }, [call] { call->plain(); },
@@ -121,6 +126,7 @@ struct Sequence {
     }
     args.q = view(q), args.k = view(k), args.v = view(v);
     args.scale = 0.125, args.mask.causal = true;
+    args.exact = true;  // selective attention and PaTH have no other engine
     path.q = args.q, path.k = args.k, path.v = args.v;
     path.w = heads(w.data(), T, 1, D), path.beta = heads(beta.data(), T, 1, 1);
     gradients.q = view(d_q), gradients.k = view(d_k), gradients.v = view(d_v);
@@ -168,7 +174,7 @@ Line sequence_line(const std::string& scheme, Index tokens, bool back, double go
   l.name = "attention/f32/" + scheme + (back ? "/backward/causal/" : "/forward/causal/") +
            std::to_string(tokens) + "x4x64/threads:1";
   l.bytes = static_cast<double>(tokens * kHeads * kDim * (back ? 7 : 4)) * sizeof(float);
-  l.limit_name = "attend", l.goal = goal;
+  l.limit_name = "exact_attend", l.goal = goal;
   l.prepare = [=] {
     const auto call = std::make_shared<Sequence>(tokens, kHeads, kDim);
     ((*call).*run)(false);
@@ -177,12 +183,69 @@ Line sequence_line(const std::string& scheme, Index tokens, bool back, double go
   return l;
 }
 
+// One query of a cache through a plan with T5's bias, in a workspace: what its checks, positions and
+// terms cost beside the bare call. It allocates nothing (tests/no_allocation).
+struct PlanCall {
+  explicit PlanCall(Index keys)
+      : T(keys),
+        q(waves(kHeads * kDim, 0.37)),
+        k(waves(T * kHeads * kDim, 0.11)),
+        v(waves(T * kHeads * kDim, 0.23)),
+        out(q) {
+    args.q = heads(std::as_const(q).data(), 1, kHeads, kDim);
+    args.k = heads(std::as_const(k).data(), T, kHeads, kDim);
+    args.v = heads(std::as_const(v).data(), T, kHeads, kDim);
+    args.scale = 1, args.mask.causal = true, args.mask.query_offset = T - 1;
+    memory.resize(std::max(lowered.workspace_bytes(args, {}, inline_executor()),
+                           workspace_bytes(args, inline_executor())));
+  }
+  PlanCall(const PlanCall&) = delete;
+  AttentionResult result() { return {heads(out.data(), 1, kHeads, kDim), {}}; }
+  void bind() { lowered.forward(args, {}, result(), inline_executor(), memory); }
+  void plain() { attend(args, result(), inline_executor(), memory); }
+  LoweredAttention lower() const {
+    const AttentionPlan plan("t5 bidirectional=false", {.heads = kHeads, .head_dim = kDim});
+    const NamedArray given{"table", tensor(table.data(), {32, kHeads})};
+    const OwnedPositions at = arange(0, T), last = arange(T - 1, 1);
+    return plan.lower({&given, 1}, distance_ranges(last, at));
+  }
+  // Of a bias that is 0 everywhere.
+  double error() {
+    bind();
+    const Floats biased = out;
+    plain();
+    return largest_difference(biased, out);
+  }
+
+  static constexpr Index kHeads = 8, kDim = 64;
+  Index T;
+  Floats q, k, v, out, table = Floats(32 * kHeads);
+  AttentionArgs args;
+  LoweredAttention lowered = lower();
+  std::vector<std::byte> memory;
+};
+
+Line plan_line(Index keys) {
+  Line l;
+  l.name = "attention/f32/t5/bind_plan/1x" + std::to_string(keys) + "x8x64/threads:1";
+  l.bytes = static_cast<double>(2 * keys * PlanCall::kHeads * PlanCall::kDim) * sizeof(float);
+  l.limit_name = "attend";
+  l.prepare = [=] {
+    const auto call = std::make_shared<PlanCall>(keys);
+    return Prepared{[call] { call->bind(); }, [call] { call->plain(); }, call->error(), 1e-6};
+  };
+  return l;
+}
+
 }  // namespace
 
 std::vector<Line> attention_shape_lines() {
-  std::vector<Line> all{
-      decode_line("causal", Decode::kKeys, false), decode_line("paged", Decode::kKeys, true),
-      decode_line("window=1024", 1024, false), decode_line("window=1024,paged", 1024, true)};
+  std::vector<Line> all{plan_line(1), plan_line(4096)};
+  for (const bool exact : {true, false})
+    for (const bool paged : {false, true}) {
+      all.push_back(decode_line(paged ? "paged" : "causal", Decode::kKeys, paged, exact));
+      all.push_back(decode_line(paged ? "window=1024,paged" : "window=1024", 1024, paged, exact));
+    }
   for (const bool back : {false, true}) {
     all.push_back(sequence_line("selective", 1024, back, 1.5, &Sequence::selective));
     all.push_back(sequence_line("path", 256, back, 0, &Sequence::reflected));
