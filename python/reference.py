@@ -11,7 +11,7 @@ HEAD = """# Reference of the Python package
 Signatures, the first paragraph of `help()` and its list of arguments, written by `python/reference.py`. Examples: [python](python.md).
 
 * `=None`: may be omitted. Any other default shows the type.
-* `...`: the arguments of the function that the text names.
+* `...`: the keywords listed below, or the arguments of the function that the text names.
 * Encodings are schemes, with or without scalings, or SCHEME texts; positions are arrays, lists or ranges, and text such as "0:4096" for the functions of verbs. A subject is a model, its path, or encodings.
 * `order`, `layout`, `kind`, `what` and `tower` are text; `heads`, `head_dim`, `key_heads`, `context`, `layer`, `start`, `seed`, `rank` and `ranks` integers; `parameters` and `inputs` arrays by name.
 * Other arguments without a type are arrays or lists.
@@ -34,14 +34,14 @@ def sentence(node):
 
 
 def arguments(node):
-    """The entries of its docstring's `Arguments:`, as lines of a list, without lists inside of them."""
+    """(names, text) of the entries of its docstring's `Arguments:`, without lists inside of them."""
     found = re.search(r"^Arguments:\n(.*?)(?=\n\s*\n|\n\s*>>>|\Z)", ast.get_docstring(node) or "", re.M | re.S)
     for part in re.split(r"\n    (?=\S)", found[1].removeprefix("    ") if found else ""):
         if re.search(r"^ {12}", part, re.M):
             part = part.split("\n")[0].removesuffix(":") + " (listed by `help()`)"
         names, _, text = " ".join(part.split()).partition(": ")
         if text:
-            yield "* " + ", ".join(f"`{n}`" for n in names.split(", ")) + ": " + text.replace("|", "\\|")
+            yield names.split(", "), text.replace("|", "\\|")
 
 
 def every_argument(node):
@@ -85,9 +85,10 @@ def default_of(written):
     return written.partition("=")[2]
 
 
-def signature(node, name, like=None):
-    """like: the function whose arguments are written as `...`, those with another default aside."""
+def signature(node, name, like=None, below=()):
+    """like: the function whose arguments are written as `...`, those with another default aside. below: keywords that a list describes."""
     own, theirs = every_argument(node), every_argument(like) if like else {}
+    theirs = theirs | {n: own[n] for n in below}
     shared = [n for n in own if n in theirs and n != "*" and default_of(own[n]) == default_of(theirs[n])]
     written = ["..." if n in shared else text for n, text in own.items() if n not in shared[1:] and (n != "*" or not shared)]
     back = type_of(node.returns).replace(": ", " -> ", 1) if node.returns and node.name != "__init__" else ""
@@ -137,8 +138,13 @@ def definitions(path):
 
 def entry(name, node, like=None):
     if isinstance(node, ast.FunctionDef):
-        listed = list(arguments(node))
-        return f"### {name}\n\n`{signature(node, name.split('.')[-1], like)}`\n\n{sentence(node)}{lacking(node, like)}\n" + ("\n" + "\n".join(listed) + "\n" if listed else "")
+        listed, keywords = list(arguments(node)), {a.arg for a in node.args.kwonlyargs}
+        below = [n for names, _ in listed for n in names if n in keywords]
+        below = below if keywords == set(below) else []
+        own = every_argument(node)
+        lines = ["* " + ", ".join(f"`{own[n] if n in below else n}`" for n in names) + f": {text}" for names, text in listed]
+        written = signature(node, name.split(".")[-1], like, below)
+        return f"### {name}\n\n`{written}`\n\n{sentence(node)}{lacking(node, like)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
     lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node, name)]
     return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
 

@@ -14,12 +14,13 @@ _MARK = "_posenc_accelerated"
 def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool = False) -> Report:
     """Replaces the rotation of q and k on a CPU by posenc's; with attention=True the attention too.
 
-    The attention computes in double. Calls that are short enough for the model's own to be faster, by measurements of each kind of
-    layer, stay with the model, and the report says so; force=True hands over every call, for less memory or for comparisons.
+    A call that the model's own attention computes faster, by measurements of each kind of layer, stays with the model, and the
+    report says so; force=True replaces every call, for less memory or for comparisons. posenc computes in float where its fast
+    engine supports the call, otherwise in double.
 
-    It acts on this model alone, not on others of its class or its config. Results are the model's own up to rounding,
-    gradients included. What cannot be taken over stays as it was. Gives a report: what was replaced, what not and why, counted
-    where it runs. `restore(model)` takes it back; do that before the model's class or module is patched by others.
+    Only this model changes, not others of its class or its config. Results are the model's own up to rounding, gradients
+    included. Returns a report: what was replaced, what was not and why, counted where it runs. `restore(model)` undoes it; do that
+    before other code patches the model's class or module.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f'[hf accelerate] model must be a torch.nn.Module, got "{type(model).__name__}"')
