@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every code of a finding in the sources of the reader has a paragraph in docs/doctor.md and no other code has; its table of
-fixes is that of src/model/diagnostics.cpp."""
+"""Every code of a finding in the sources of the reader has a paragraph in docs/doctor.md and no other code has."""
 import argparse
 import pathlib
 import re
@@ -54,12 +53,8 @@ def main():
     emitted = len(codes)
     page = (root / "docs" / "doctor.md").read_text()
     explained = set(re.findall(r"\*\*([a-z0-9_]+)\*\*", page))
-    defaults = re.findall(r'\{"(\w+)",\s*"(.*)"\}', (root / "src" / "model" / "diagnostics.cpp").read_text())
     missing = [f"docs/doctor.md has no paragraph on {code}" for code in sorted(codes - explained)]
     missing += [f"no finding has the code {code}" for code in sorted(explained - codes)]
-    fixes = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M)
-    if fixes != sorted(defaults):
-        missing.append("docs/doctor.md lists other fixes than src/model/diagnostics.cpp")
     if emitted < 55:
         missing.append(f"only {emitted} codes were found in the sources")
     print("\n".join(missing) or f"{len(codes)} codes have a paragraph")
