@@ -74,7 +74,7 @@ def sinusoids():
     yield MYTHS, "binary digits", [f"{1e4 ** (2 / 512):.4f}"]
     nearest = min(distance(16, d) for d in range(1, 2000))
     yield MYTHS, "code of its own", [f"{distance(2, 103993):.1e}".replace("e-05", "e-5"), f"{nearest:.2f}"]
-    for page, anchor in ((MYTHS, "disturb"), (SINE, "forgotten √D.** The encoding"), (COMPOSE, "unscaled embedding")):
+    for page, anchor in ((MYTHS, "disturb"), (COMPOSE, "unscaled embedding")):
         yield page, anchor, ["16", f"{0.02 * sqrt(512):.2f}", f"{16 / (0.02 * sqrt(512)):.0f}"]
     yield COMPOSE, "With √D on", [f"{0.02 * 512:.2f}"]
     for length, at in ((512, "512"), (5000, "5000")):
