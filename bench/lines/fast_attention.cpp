@@ -3,6 +3,7 @@
 // at that of a bare loop.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -17,8 +18,11 @@
 namespace posenc::bench {
 namespace {
 
-enum class By : std::uint8_t { plain, alibi, t5, tupe };
-constexpr const char* kBy[] = {"plain", "alibi", "t5", "tupe"};
+// The last three read rows of a table: of 129 clipped distances by the query (Shaw), of all distances (Transformer-XL),
+// of 512 buckets by the query and by the key (DeBERTa).
+enum class By : std::uint8_t { plain, alibi, t5, tupe, shaw_keys, transformer_xl, deberta };
+constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe",
+                               "shaw_keys", "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };
@@ -32,6 +36,14 @@ struct FastShape {
   double pairs() const {
     const auto n = static_cast<double>(tokens);
     return static_cast<double>(heads) * (causal ? n * (n + 1) / 2 : n * n);
+  }
+  // Products beside those of q, k and v, forward.
+  double more_products() const {
+    const auto n = static_cast<double>(tokens * heads);
+    return by == By::shaw_keys                          ? n * 129
+           : by == By::transformer_xl || by == By::tupe ? pairs()
+           : by == By::deberta                          ? 2 * n * 512
+                                                        : 0;
   }
 };
 
@@ -47,7 +59,7 @@ struct FastAttend {
     args.scale = 1 / std::sqrt(static_cast<double>(s.dim));
     args.query_positions = args.key_positions = at;
     args.mask.causal = s.causal;
-    add_term();
+    add_terms();
     const auto rows = static_cast<std::size_t>(s.tokens * s.heads);
     sums.assign(s.gradient == Gradient::none ? 0 : rows, 0.0);
     for (std::vector<float>& g : gradients)
@@ -57,39 +69,70 @@ struct FastAttend {
   ConstHeads view(const std::vector<float>& v) const {
     return heads(v.data(), shape.tokens, shape.heads, shape.dim);
   }
-  // Vectors of positions, of the query times those of the key.
-  void add_vectors() {
-    for (Index n = 0; n < shape.tokens * shape.heads * shape.dim; ++n)
-      numbers.push_back(std::cos(0.71 * static_cast<double>(n)));
-    d_numbers.assign(numbers.size(), 0.0);
-    ProductTerm t;
-    t.scale = *args.scale;
-    t.query.given = t.key.given =
-        heads(std::as_const(numbers).data(), shape.tokens, shape.heads, shape.dim);
-    term = t;
-    args.terms = std::span(&term, 1);
-  }
-  void add_term() {
-    if (shape.by == By::tupe) return add_vectors();
-    const Index rows = shape.by == By::alibi ? 2 : 32;
+  void add_terms() {
+    const Index last = shape.tokens - 1;
+    if (shape.by == By::tupe) add_vectors();
     const auto slope = [&](Index h) {
       return -std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(shape.heads));
     };
-    for (Index h = 0; h < shape.heads; ++h)
-      for (Index row = 0; row < rows; ++row)
-        numbers.push_back(shape.by == By::alibi ? slope(h)
-                                                : std::cos(static_cast<double>(h * 32 + row)));
-    for (std::int32_t d = -128; d <= 128; ++d) line.push_back((d + 128) / 9);
-    if (shape.by == By::plain) return;
-    if (shape.by == By::t5) {
-      ProductTerm t5;
-      t5.lines[0] = {line.data(), static_cast<Index>(line.size()), -128};
-      t5.table = tensor(std::as_const(numbers).data(), {1, shape.heads, 32, 1});
-      term = t5;
-    } else {
-      term = LinearTerm{.table = tensor(std::as_const(numbers).data(), {1, shape.heads, 1, 2})};
+    if (shape.by == By::alibi)
+      terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
+    if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
+    if (shape.by == By::shaw_keys)
+      add_product(line(64, [](Index d) { return d + 64; }), 129, shape.dim).query = kContent;
+    if (shape.by == By::transformer_xl) {
+      const IndexLine each = line(last, [&](Index d) { return d + last; });
+      add_product(each, 2 * last + 1, shape.dim).query = kContent;
+      add_product(each, 2 * last + 1, 1);
+      ProductTerm keys;
+      keys.query.given = heads(table(1, shape.dim, wave), HeadsLayout::bhtd);
+      keys.key = kContent, keys.scale = *args.scale;
+      terms.emplace_back(keys);
     }
-    args.terms = std::span(&term, 1);
+    if (shape.by == By::deberta) {
+      const IndexLine buckets = line(511, log_bucket);
+      add_product(buckets, 512, shape.dim).query = kContent;
+      add_product(buckets, 512, shape.dim).key = kContent;
+    }
+    args.terms = terms;
+  }
+  // Vectors of positions, of the query times those of the key.
+  void add_vectors() {
+    numbers.emplace_back();
+    for (Index n = 0; n < shape.tokens * shape.heads * shape.dim; ++n)
+      numbers.back().push_back(std::cos(0.71 * static_cast<double>(n)));
+    ProductTerm t;
+    t.scale = *args.scale;
+    t.query.given = t.key.given =
+        heads(std::as_const(numbers.back()).data(), shape.tokens, shape.heads, shape.dim);
+    terms.emplace_back(t);
+  }
+  // DeBERTa-v3's: distances up to 128, then logarithms up to 512.
+  static Index log_bucket(Index d) {
+    const auto far = static_cast<double>(std::abs(d));
+    const double y =
+        far <= 128 ? far : std::ceil(std::log(far / 128) / std::log(511.0 / 128) * 127) + 128;
+    return std::min<Index>(511, 256 + static_cast<Index>(d < 0 ? -y : y));
+  }
+  static double wave(Index n) { return 0.5 * std::cos(static_cast<double>(n)); }
+  template <class F>
+  ConstTensorView table(Index rows, Index channels, const F& number) {
+    numbers.emplace_back();
+    for (Index n = 0; n < shape.heads * rows * channels; ++n) numbers.back().push_back(number(n));
+    return tensor(std::as_const(numbers.back()).data(), {1, shape.heads, rows, channels});
+  }
+  template <class F>
+  IndexLine line(Index reach, const F& row) {
+    lines.emplace_back();
+    for (Index d = -reach; d <= reach; ++d)
+      lines.back().push_back(static_cast<std::int32_t>(row(d)));
+    return {lines.back().data(), 2 * reach + 1, -reach};
+  }
+  ProductTerm& add_product(const IndexLine& by, Index rows, Index channels) {
+    ProductTerm t;
+    t.lines[0] = by, t.table = table(rows, channels, wave);
+    if (channels > 1) t.scale = *args.scale;
+    return std::get<ProductTerm>(terms.emplace_back(t));
   }
   AttentionResult result() {
     AttentionResult r{heads(out.data(), shape.tokens, shape.heads, shape.dim), {}};
@@ -106,12 +149,13 @@ struct FastAttend {
     g.q = to(0), g.k = to(1), g.v = to(2);
     TermGradient table;
     if (shape.gradient == Gradient::table && shape.by == By::tupe) {
+      d_numbers.resize(numbers[0].size());
       table.query = table.key = heads(d_numbers.data(), shape.tokens, shape.heads, shape.dim);
       g.terms = std::span(&table, 1);
     } else if (shape.gradient == Gradient::table) {
-      d_numbers.resize(numbers.size());
-      const Index rows = shape.by == By::t5 ? 32 : 1, columns = shape.by == By::t5 ? 1 : 2;
-      table.table = tensor(d_numbers.data(), {1, shape.heads, rows, columns});
+      const ConstTensorView of = term_arrays(terms[0]).table;
+      d_numbers.resize(static_cast<std::size_t>(of.count()));
+      table.table = tensor(d_numbers.data(), {1, shape.heads, of.shape[2], of.shape[3]});
       g.terms = std::span(&table, 1);
     }
     attend_backward(args, result(), {view(out), {}}, g, inline_executor());
@@ -164,10 +208,11 @@ struct FastAttend {
 
   FastShape shape;
   std::vector<float> x[3], out, gradients[3];
-  std::vector<double> numbers, d_numbers, sums;
-  std::vector<std::int32_t> line;
+  std::vector<double> d_numbers, sums;
+  std::deque<std::vector<double>> numbers;
+  std::deque<std::vector<std::int32_t>> lines;
   OwnedPositions at;
-  Term term;
+  std::vector<Term> terms;
   AttentionArgs args;
 };
 
@@ -193,9 +238,9 @@ Line fast_line(const FastShape& s, double goal) {
   l.name = std::string("attend/f32/") + kGradient[static_cast<std::size_t>(s.gradient)] +
            kBy[static_cast<std::size_t>(s.by)] + (s.causal ? "/causal/" : "/full/") +
            std::to_string(s.tokens) + 'x' + std::to_string(s.heads) + 'x' + std::to_string(s.dim);
-  const int wider = s.by != By::tupe ? 0 : s.gradient == Gradient::none ? 1 : 3;
-  const double products =
-      ((s.gradient == Gradient::none ? 2 : 5) + wider) * s.pairs() * static_cast<double>(s.dim);
+  const double products = (s.gradient == Gradient::none ? 2 * s.pairs() + s.more_products()
+                                                        : 5 * s.pairs() + 3 * s.more_products()) *
+                          static_cast<double>(s.dim);
   l.flops = 2 * products;
   l.bytes = 4.0 * 4 * static_cast<double>(s.tokens * s.heads * s.dim);
   l.limit_name = kLimit;
@@ -225,6 +270,9 @@ std::vector<Line> fast_attention_lines() {
   for (const By by : {By::plain, By::alibi, By::t5})
     for (const bool causal : {false, true})
       all.push_back(fast_line({4096, 8, 64, causal, by}, causal ? 1.18 : 1.15));
+  all.push_back(fast_line({4096, 8, 64, false, By::shaw_keys}, 1.22));
+  all.push_back(fast_line({4096, 8, 64, false, By::transformer_xl}, 1.22));
+  all.push_back(fast_line({4096, 8, 64, false, By::deberta}, 1.3));
   for (const bool causal : {false, true})
     all.push_back(fast_line({2048, 8, 128, causal, By::plain}, causal ? 1.18 : 1.15));
   for (const bool causal : {false, true})

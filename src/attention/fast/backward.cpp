@@ -287,6 +287,9 @@ void add_factors(const BackwardCall& c) noexcept {
 
 std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall& lowered) {
   if (!call.args.block_table.empty()) return "gradients of keys in pages are not computed by it";
+  for (const Term& t : call.args.terms)
+    if (RowTerms::has(t))
+      return "gradients of terms that read rows of a table are not computed by it";
   return fast_why_not(call, lowered);
 }
 

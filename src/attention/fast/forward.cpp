@@ -106,6 +106,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   fill(c.k);
   bool k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
                                                      c.channels);
+  take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
   for (const WideProduct& t : c.wide.terms()) {
     if (t.channels == 0) continue;
     // Of a key that no row sees nothing is read.
@@ -205,6 +206,7 @@ RowTotal total_of(const FastCall& c, const FastWork& w, const FastRow& r, Index 
 void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
   find_rows(c, block, w);
   take_queries(c, w);
+  take_row_terms(c, w);
   pass(c, block, w, false);
   if (find_low(c, w)) pass(c, block, w, true);
 }
@@ -263,9 +265,13 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
   if (WideProducts::channels_of(a) > kMostChannels)
     return "a head has more than 1024 channels with those of products of terms";
-  if (!std::all_of(a.terms.begin(), a.terms.end(),
-                   [](const Term& t) { return Starts::takes(t) || WideProducts::takes(t); }))
-    return "a term is no number by distance, class or token, and no product of query and key";
+  for (const Term& t : a.terms) {
+    if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t))
+      return "a term is no number by distance, class or token, no product of query and key, and "
+             "reads no row of a table";
+    if (!RowTerms::has(t)) continue;
+    if (const std::string_view why = RowTerms::why_not(call, t); !why.empty()) return why;
+  }
   return {};
 }
 

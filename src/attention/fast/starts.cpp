@@ -14,8 +14,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Room around a line for whole vectors.
-constexpr Index kMargin = 256;
 // Up to here float holds start values to 2^-18.
 constexpr double kLineRange = 64;
 constexpr Index kSome = 32;  // entries of a wide line whose largest is kept
@@ -142,7 +140,7 @@ Index Starts::entry_of(const FastRow& r) const noexcept {
   const AxisView& axis = call_.axes[static_cast<std::size_t>(axis_)];
   const Index first = axis.key_whole[axis.key_at(r.place.row, 0)];  // of a line of neighbours
   const Index slab = (line_batches_ == 1 ? 0 : r.b) * call_.H + r.h;
-  return slab * line_size_ + kMargin +
+  return slab * line_size_ + kLineMargin +
          (high_ - (axis.query_whole[axis.query_at(r.b, r.i)] - first));
 }
 
@@ -167,8 +165,8 @@ void Starts::add_band(const Term& t, const Band& band) noexcept {
       const Index slab =
           (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{call_.H, table.shape[1]}.of(h);
       const double* values = band.values.data() + slab * band.size() + (band.high - high_);
-      double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kMargin;
-      for (Index n = 0; n < line_size_ - 2 * kMargin; ++n) line[n] += kLog2E * values[n];
+      double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kLineMargin;
+      for (Index n = 0; n < line_size_ - 2 * kLineMargin; ++n) line[n] += kLog2E * values[n];
     }
 }
 
@@ -176,7 +174,7 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   if (!find_axis(line_batches_)) return;
   const std::optional<WholeDistances> d = consecutive_distances(call_, axis_);
   if (!d) return;
-  high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kMargin;
+  high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
   const Index size = line_batches_ * call_.H * line_size_;
   wide_lines_ = arena.array<double>(size);
   lines_ = arena.array<float>(size);
@@ -201,7 +199,7 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
 void Starts::finish_lines() noexcept {
   double low = 0, high = 0;  // margins copy entries: they do not widen the range
   for (auto line = wide_lines_.begin(); line < wide_lines_.end(); line += line_size_) {
-    const auto first = line + kMargin, end = line + line_size_ - kMargin;
+    const auto first = line + kLineMargin, end = line + line_size_ - kLineMargin;
     const Bounds bounds = bounds_of({first, end});
     // Numbers that are not finite are found pair by pair: rows that see one are left.
     if (!bounds.finite) {
@@ -226,7 +224,7 @@ void Starts::pull_line(const Term& term, const double* d_lines, double* table) c
   const ConstTensorView& shape = term_arrays(term).table;
   const Index groups = shape.shape[1], rows = shape.shape[2] * shape.shape[3];
   const BandSource source = *band_source(term);
-  for (Index n = 0; n < line_size_ - 2 * kMargin; ++n) {
+  for (Index n = 0; n < line_size_ - 2 * kLineMargin; ++n) {
     const auto delta = static_cast<double>(high_ - n);
     Index row = delta > 0 ? 0 : 1;
     double factor = 0;
@@ -239,9 +237,17 @@ void Starts::pull_line(const Term& term, const double* d_lines, double* table) c
     for (Index b = 0; b < line_batches_; ++b)
       for (Index h = 0; h < call_.H; ++h) {
         const Index slab = (shape.shape[0] == 1 ? 0 : b) * groups + Grouping{call_.H, groups}.of(h);
-        table[slab * rows + row] += factor * d_lines[(b * call_.H + h) * line_size_ + kMargin + n];
+        table[slab * rows + row] +=
+            factor * d_lines[(b * call_.H + h) * line_size_ + kLineMargin + n];
       }
   }
+}
+
+Index Starts::line_entries() const noexcept {
+  return line_size_ - 2 * kLineMargin;
+}
+const float* Starts::line_of(Index b, Index h) const noexcept {
+  return lines_.data() + ((line_batches_ == 1 ? 0 : b) * call_.H + h) * line_size_ + kLineMargin;
 }
 
 double Starts::largest(Index first, Index count) const noexcept {

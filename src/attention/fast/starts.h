@@ -9,6 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
+// Entries before and behind a line: room for whole vectors and blocks of keys.
+inline constexpr Index kLineMargin = 256;
 inline constexpr double kLog2E = 1.4426950408889634074;
 
 // One row of queries of one head.
@@ -36,6 +38,12 @@ class Starts {
   // one of those that are used.
   bool has_lines() const noexcept { return line_size_ > 0; }
   bool has_wide_lines() const noexcept { return wide_; }
+  // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
+  bool has_lines_of(std::int32_t axis) const noexcept {
+    return has_lines() && !wide_ && axis_ == axis;
+  }
+  Index line_entries() const noexcept;
+  const float* line_of(Index b, Index h) const noexcept;
   Index entry_of(const FastRow&) const noexcept;
   Index line_size() const noexcept { return line_size_; }  // from head to head
   const float* lines() const noexcept { return lines_.data(); }
@@ -48,7 +56,7 @@ class Starts {
   // to[j - keys.begin] += start of key j.
   void add(const FastRow&, Run keys, double* to) const noexcept;
 
-  // Whether a term is a start value, or adds nothing at all.
+  // Whether a term is a number by distance, class or token; others are no part of this.
   static bool takes(const Term&) noexcept;
 
  private:

@@ -18,6 +18,14 @@ float relative(double value, double to) noexcept {
   return static_cast<float>(std::max(value - to, kFar));
 }
 
+// Whether numbers come from lines here, or none do: a term that reads rows may add them.
+bool reads_lines(const FastCall& c) noexcept {
+  return c.starts.has_lines() && !c.rows.hold_numbers();
+}
+bool adds_numbers(const FastCall& c) noexcept {
+  return !c.starts.none() && !c.rows.hold_numbers();
+}
+
 // Adds mask.bias.
 void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcept {
   const ConstTensorView& bias = c.args.mask.bias;
@@ -67,7 +75,7 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
   // Only what is visible is read: a bias of others may be NaN.
   const Run some{w.runs[0].begin, w.runs.back().end};
   double* start = w.start.data() + (some.begin - keys.begin);
-  c.starts.add(r, some, start);
+  if (adds_numbers(c)) c.starts.add(r, some, start);
   add_bias(c, r, some, start);
   double largest = -HUGE_VAL;
   each_key(Runs(w.runs.data(), w.runs.size()), [&](Index j) {
@@ -89,7 +97,7 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
 Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
                Index width) noexcept {
   std::fill_n(to, width, -HUGE_VALF);
-  const float* line = c.starts.has_lines() ? c.starts.lines() + r.entry : nullptr;
+  const float* line = reads_lines(c) ? c.starts.lines() + r.entry : nullptr;
   Index last = 0;
   const auto copy = [&](const Run& run) {
     if (line == nullptr)
@@ -162,9 +170,9 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
                         StripStarts& s) noexcept {
   s.keys = 0;
   const bool copies = c.args.mask.bias.empty() &&
-                      (c.starts.none() || (c.starts.has_lines() && !c.starts.has_wide_lines()));
-  const bool steps = copies && c.starts.none() && !c.filtered && w.block_keys <= kStep &&
-                     c.flags.shows_all(g.row->place.row, keys);
+                      (!adds_numbers(c) || (reads_lines(c) && !c.starts.has_wide_lines()));
+  const bool steps = copies && !adds_numbers(c) && c.rows.none() && !c.filtered &&
+                     w.block_keys <= kStep && c.flags.shows_all(g.row->place.row, keys);
   // Of what is written, the strip reads so much.
   const Index width = whole_vectors(std::max<Index>(0, std::min(keys.end, g.seen.end) - keys.begin),
                                     c.kernels.lanes);
@@ -199,26 +207,33 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   fill_rest(g, s);
 }
 
-}  // namespace
-
-bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
-                 StripStarts& s) noexcept {
+Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                   StripStarts& s) noexcept {
   const Index row = g.row->place.row;
   const bool all =
       !c.filtered && sees_all(g, keys) && (keys.end - keys.begin) % c.kernels.lanes == 0;
   const bool whole = all && c.flags.shows_all(row, keys);
-  if (whole && c.starts.has_lines()) {
+  if (whole && reads_lines(c)) {
     fill_line_starts(c, w, g, keys, s);
-    return true;
+    return Given::shared;
   }
-  if (!all || !c.starts.none()) {
+  if (!all || adds_numbers(c)) {
     fill_masked_starts(c, w, g, keys, s);
-    return true;
+    return Given::own;
   }
   s.keys = keys.end - keys.begin;
   std::fill_n(s.base, g.rows, 0.0);
   if (!whole) std::fill_n(s.at, g.rows, c.flags.starts(row) + keys.begin);
-  return !whole;
+  return whole ? Given::nothing : Given::shared;
+}
+
+}  // namespace
+
+bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                 StripStarts& s) noexcept {
+  Given given = fill_numbers(c, w, g, keys, s);
+  if (!c.rows.none() && s.keys > 0) given = add_row_terms(c, w, g, keys, given, s);
+  return given != Given::nothing;
 }
 
 }  // namespace posenc::v0::detail

@@ -20,9 +20,11 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
                    const Executor& executor)
     : ReadyCall(call),
       kernels(fast_kernels(active_isa())),
+      row_reads(fast_read_kernels(active_isa())),
       starts(*this, lowered, arena),
       wide(*this, arena),
       channels(wide.channels()),
+      rows(*this, starts, kernels, arena, executor),
       blocks(fast_row_blocks(*this, kernels.rows, wide.splits_groups(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
@@ -61,6 +63,12 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   starts = arena.array<float>(c.kernels.rows * keys);
   start = arena.array<double>(keys);
   runs = RunList(arena.array<Run>(keys / 2 + 2));
+  const std::span<const RowTerm> terms = c.rows.all();
+  row_terms = arena.made<RowTermWork>(static_cast<Index>(terms.size()), [&](Index n) {
+    return RowTermWork(terms[static_cast<std::size_t>(n)], c.kernels, count, keys, arena);
+  });
+  row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys);
+  picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
   copies = arena.array<std::byte>(keys * static_cast<Index>(c.copy_bytes));
 }
 

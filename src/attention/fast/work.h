@@ -4,6 +4,7 @@
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
+#include "attention/fast/row_starts.h"
 #include "attention/fast/wide_products.h"
 
 namespace posenc::inline v0::detail {
@@ -19,12 +20,14 @@ struct FastCall : ReadyCall {
   FastCall(const ReadyCall&, const LoweredCall&, Keep, CallArena&, const Executor&);
 
   const FastKernels& kernels;
+  const FastReadKernels& row_reads;
   ConstHeads q, k;                     // as prepared
   std::span<const std::uint8_t> seen;  // PreparedQK::seen
   std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
   WideProducts wide;
   Index channels;  // of q.k: D and those of wide products
+  RowTerms rows;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
@@ -63,6 +66,10 @@ struct FastRowWork {
   std::span<float> starts;                // [rows of a group][keys of a block]
   std::span<double> start;                // of one row and a block of keys
   RunList runs;
+  std::span<RowTermWork> row_terms;
+  std::span<float> row_starts;    // like `starts`, where those belong to others
+  std::span<std::int32_t> picks;  // rows of a table, of one row and a block of keys
+  PackedKeys packed_keys{nullptr, {}, 0, {0, 0}};
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent
 };
 // Rows of a block, head by head, in groups; the rest of a head in smaller ones.

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with panels and what is read of them, for every instruction set.
+#include "kernels/attention/fast_reads.h"
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/fast_reads.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#include "kernels/attention/fast_products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+template <int R>
+HWY_NOINLINE void Products(float* HWY_RESTRICT to, Index to_row, const float* HWY_RESTRICT a,
+                           Index a_row, const float* HWY_RESTRICT b, Index channels,
+                           const float* start) noexcept {
+  F c[R][2];
+  POSENC_UNROLL for (int x = 0; x < 2; ++x) {
+    const F first = start == nullptr ? SetF(0) : LoadF(start + x * kLanes);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r][x] = first;
+  }
+  AddProduct(c, a, a_row, 1, b, kPanel, channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < 2; ++x)
+      StoreF(to + r * to_row + x * kLanes, c[r][x]);
+}
+
+void AddSlice(float* to, const float* from, Index count) noexcept {
+  for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(to + j), LoadF(from + j)));
+}
+
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
+void AddIndexed(float* to, const float* from, const std::int32_t* index, Index count) noexcept {
+  for (Index j = 0; j < count; ++j) to[j] += from[index[j]];
+}
+void AddColumns(float* to, Index to_row, Index rows, const float* from, Index from_row,
+                const std::int32_t* index, Index count) noexcept {
+  for (Index r = 0; r < rows; ++r)
+    for (Index j = 0; j < count; ++j) to[r * to_row + j] += from[index[j - r] * from_row + j];
+}
+#else
+using ITag = hn::RebindToSigned<FTag>;
+HWY_INLINE F Gather(const float* from, hn::Vec<ITag> index) {
+  return hn::GatherIndex(FTag(), from, index);
+}
+void AddIndexed(float* to, const float* from, const std::int32_t* index, Index count) noexcept {
+  for (Index j = 0; j < count; j += kLanes)
+    StoreF(to + j, AddF(LoadF(to + j), Gather(from, hn::LoadU(ITag(), index + j))));
+}
+// All rows of a vector of keys: they read the same lines of the cache.
+void AddColumns(float* to, Index to_row, Index rows, const float* from, Index from_row,
+                const std::int32_t* index, Index count) noexcept {
+  const auto row = hn::Set(ITag(), static_cast<std::int32_t>(from_row));
+  const auto lane = hn::Iota(ITag(), 0);
+  for (Index j = 0; j < count; j += kLanes)
+    for (Index r = 0; r < rows; ++r) {
+      const auto at = hn::Add(hn::Mul(hn::LoadU(ITag(), index + j - r), row), lane);
+      float* y = to + r * to_row + j;
+      StoreF(y, AddF(LoadF(y), Gather(from + j, at)));
+    }
+}
+#endif
+
+#undef POSENC_UNROLL
+
+constexpr FastReadKernels kReadKernels{
+    {Products<kStripRows>, Products<kFewRows>}, AddSlice, AddIndexed, AddColumns};
+
+}  // namespace
+
+const FastReadKernels* table_of_fast_reads() {
+  return &kReadKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::inline v0::detail {
+HWY_EXPORT(table_of_fast_reads);
+const FastReadKernels& fast_read_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_fast_reads), isa);
+}
+}  // namespace posenc::v0::detail
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a few vectors with a panel, and start values that are read of them (fast_strips.h): where tokens meet rows
+// of a table, which of the products a pair reads is known by its place alone.
+#pragma once
+#include "kernels/attention/args.h"
+#include "posenc/core/isa.h"
+
+namespace posenc::inline v0::detail {
+
+struct FastReadKernels {
+  // to[r][n] = start[n] + sum_c a[r][c] b[c][n], n of a panel; start null: 0. Rows of `to` and `a` lie to_row and a_row
+  // apart. By number of rows, as FastKernels::strip.
+  void (*products[2])(float* to, Index to_row, const float* a, Index a_row, const float* b,
+                      Index channels, const float* start) noexcept;
+  // Below, `count` is rounded up to whole vectors.
+  // to[j] += from[j]
+  void (*add_slice)(float* to, const float* from, Index count) noexcept;
+  // to[j] += from[index[j]]
+  void (*add_indexed)(float* to, const float* from, const std::int32_t* index,
+                      Index count) noexcept;
+  // to[r][j] += from[index[j - r]][j]. Rows of `to` and `from` lie to_row and from_row apart.
+  void (*add_columns)(float* to, Index to_row, Index rows, const float* from, Index from_row,
+                      const std::int32_t* index, Index count) noexcept;
+};
+const FastReadKernels& fast_read_kernels(Isa);
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Terms of the fast engine that read rows of a table, beside the plain reference in double.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "attention/float_call.h"
+#include "posenc/core/isa.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc {
+namespace {
+
+// Which row a distance reads.
+enum class Rows : std::uint8_t { clipped, buckets, each };
+
+struct RowsCall : FloatCall {
+  RowsCall(Index b, Index queries, Index keys, Index h, Index d, std::uint64_t seed)
+      : FloatCall(b, queries, keys, h, h, d, d, seed), random(seed + 1) {}
+
+  ConstTensorView table(Index batch, Index groups, Index rows, Index channels) {
+    tables.push_back(random.normals(static_cast<std::size_t>(batch * groups * rows * channels)));
+    return tensor(std::as_const(tables.back()).data(), {batch, groups, rows, channels});
+  }
+  // Distances from -reach to reach.
+  IndexLine line(Rows kind, Index reach) {
+    lines.emplace_back();
+    for (Index delta = -reach; delta <= reach; ++delta) {
+      const Index far = std::min<Index>(std::abs(delta), 40);
+      const Index bucket = far < 8 ? far : 8 + (far - 8) / 5;
+      const Index row = kind == Rows::buckets ? (delta < 0 ? 15 + bucket : bucket) : delta + reach;
+      lines.back().push_back(static_cast<std::int32_t>(row));
+    }
+    return {lines.back().data(), 2 * reach + 1, -reach, nullptr, 0};
+  }
+  ProductTerm rows(Rows kind, bool of_keys, Index batch, Index groups) {
+    ProductTerm t;
+    const Index reach = kind == Rows::clipped ? 20 : kind == Rows::buckets ? 60 : Tq + Tk;
+    (of_keys ? t.key : t.query) = kContent;
+    t.lines[0] = line(kind, reach);
+    t.table = table(batch, groups, kind == Rows::buckets ? 30 : 2 * reach + 1, D);
+    t.scale = 0.3;
+    return t;
+  }
+  void add(const Term& t) { terms.push_back(t), args.terms = terms; }
+
+  test::Random random;
+  std::deque<std::vector<double>> tables;
+  std::deque<std::vector<std::int32_t>> lines;
+  std::deque<std::vector<std::int64_t>> numbers;
+  std::vector<Term> terms;
+};
+
+TEST(FastRows, LengthsAroundItsBlocks) {
+  constexpr Index kLengths[] = {1, 8, 13, 64, 65, 129, 257};
+  constexpr Index kDims[] = {1, 3, 8, 20};
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
+        ++seed;
+        const bool of_keys = seed % 2 == 0 && queries >= 8;
+        const Index keys = kLengths[(seed * 7 + 3) % std::size(kLengths)];
+        RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
+                      seed);
+        call.add(call.rows(kind, of_keys, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
+        if (seed % 7 == 0 && queries >= 8) call.add(call.rows(Rows::buckets, true, 1, 2));
+        call.args.mask.causal = seed % 3 == 1;
+        if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+        ASSERT_EQ(call.wrong(), "")
+            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
+            << call.D << ", rows " << static_cast<int>(kind) << " of keys " << of_keys;
+      }
+  }
+  reset_isa();
+}
+
+// Biases by the same distance begin the products of a table with a row for each distance; others are added to them.
+TEST(FastRows, NumbersByDistanceBesideThem) {
+  for (const double slope : {-0.1, -30.0})
+    for (const Rows kind : {Rows::each, Rows::clipped})
+      for (const bool causal : {false, true}) {
+        RowsCall call(1, 50, 300, 2, 4, 5);
+        call.add(call.rows(kind, false, 1, 2));
+        const std::vector<double> slopes{slope, 0.1, slope / 2, -0.2};
+        call.add(LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})});
+        call.add(call.rows(Rows::each, false, 1, 1));
+        call.args.mask.causal = causal;
+        EXPECT_EQ(call.wrong(), "") << slope << " " << static_cast<int>(kind);
+        const std::vector<std::uint8_t> visible = [] {
+          std::vector<std::uint8_t> v(300, 1);
+          std::fill(v.begin() + 130, v.begin() + 270, 0);
+          return v;
+        }();
+        call.args.mask.key_visible = tensor(visible.data(), {1, 300});
+        EXPECT_EQ(call.wrong(), "") << slope << " " << static_cast<int>(kind);
+      }
+}
+
+// Rows that no line of neighbouring distances picks: several lines, classes, an index for each pair, disabled pairs,
+// and positions that do not count up.
+TEST(FastRows, RowsPickedByPairs) {
+  for (const bool of_keys : {false, true})
+    for (int way = 0; way < 5; ++way) {
+      RowsCall call(1, 140, 200, 2, 8, 7);
+      ProductTerm t = call.rows(Rows::buckets, of_keys, 1, 2);
+      const auto classes = [&](Index tokens, Index count) {
+        call.numbers.emplace_back();
+        for (Index n = 0; n < tokens; ++n) call.numbers.back().push_back(n * 7 % count);
+        return tensor(std::as_const(call.numbers.back()).data(), {1, tokens});
+      };
+      const Index queries = way == 3 ? 140 : 3, keys = way == 3 ? 200 : 2;
+      std::vector<std::int32_t> picked;
+      for (Index n = 0; n < queries * keys; ++n)
+        picked.push_back(static_cast<std::int32_t>(n % 5 == 0 ? -1 : n % 4));
+      if (way == 1 || way == 2 || way == 3)
+        t.pair = {picked.data(), queries, keys, classes(140, queries), classes(200, keys)};
+      if (way >= 2 && way < 4) t.lines[0] = {};
+      if (way == 0) t.lines[2] = call.line(Rows::clipped, 1);
+      OwnedPositions back = arange(60, 140);
+      if (way == 4) std::get<0>(back.value)[3] = 500, call.args.query_positions = back;
+      t.table = call.table(1, 2, 40, 8);
+      call.add(t);
+      EXPECT_EQ(call.wrong(), "") << "way " << way << " of keys " << of_keys;
+    }
+}
+
+// Vectors that come with the term, for all queries or keys, or one for all; those of hidden keys may hold anything.
+TEST(FastRows, GivenVectors) {
+  for (const bool one : {false, true}) {
+    RowsCall call(2, 40, 150, 2, 8, 9);
+    std::vector<double> x = call.random.normals(2 * 40 * 3), y = call.random.normals(150 * 2 * 5);
+    ProductTerm queries = call.rows(Rows::clipped, false, 1, 1),
+                keys = call.rows(Rows::buckets, true, 1, 2);
+    queries.query = {
+        false, heads(tensor(std::as_const(x).data(), {2, one ? 1 : 40, 1, 3}), HeadsLayout::bthd)};
+    keys.key = {
+        false, heads(tensor(std::as_const(y).data(), {1, one ? 1 : 150, 2, 5}), HeadsLayout::bthd)};
+    queries.table = call.table(1, 1, 41, 3), keys.table = call.table(1, 2, 30, 5);
+    call.add(queries), call.add(keys);
+    EXPECT_EQ(call.wrong(), "") << one;
+    std::vector<std::uint8_t> visible(300, 1);
+    for (std::size_t j = 20; j < 50; ++j) visible[j] = visible[150 + j] = 0;
+    call.args.mask.key_visible = tensor(std::as_const(visible).data(), {2, 150});
+    const CallResult clean = of_attend(call.args);
+    for (std::size_t n = 20 * 10; !one && n < 50 * 10; ++n) y[n] = std::nan("");
+    EXPECT_EQ(of_attend(call.args).out, clean.out);
+  }
+}
+
+// Numbers that float cannot work with: the rows that may meet them are those of the exact engine.
+TEST(FastRows, LeavesRowsToTheExactEngine) {
+  for (const double bad : {HUGE_VAL, std::nan(""), 1e30})
+    for (const bool of_keys : {false, true}) {
+      RowsCall call(1, 100, 200, 2, 8, 3);
+      call.args.mask.causal = true;
+      call.add(call.rows(Rows::each, of_keys, 1, 2));
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      const CallResult clean = of_attend(call.args);
+      call.tables.back()[(601 + 330) * 8 + 3] = bad;  // of the second head: some pairs
+      const CallResult got = of_attend(call.args), want = of_attend(exact);
+      EXPECT_LE(difference(got.out, want.out), kFloatError) << bad << of_keys;
+      for (std::size_t i = 0; i < 100; ++i)
+        for (std::size_t c = 0; c < 8; ++c)
+          ASSERT_EQ(got.out[i * 16 + c], clean.out[i * 16 + c]) << i;
+    }
+}
+
+// The bound that docs/attention.md states, with the magnitudes of the products with rows in A.
+TEST(FastRows, ErrorsAreWithinTheStatedBound) {
+  for (const double scale : {0.03, 0.3, 3.0}) {
+    RowsCall call(1, 40, 300, 1, 64, 11);
+    for (const bool of_keys : {false, true}) {
+      ProductTerm t = call.rows(Rows::each, of_keys, 1, 1);
+      t.scale = scale / 8;
+      call.add(t);
+    }
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    double largest_value = 0;
+    for (const double v : call.wide[2]) largest_value = std::max(largest_value, std::fabs(v));
+    for (Index i = 0; i < 40; ++i) {
+      double a = 0;
+      for (Index j = 0; j < 300; ++j) {
+        double sum = 0;
+        const Index row = 260 + i - j + 340;
+        for (Index c = 0; c < 64; ++c) {
+          const double q = std::fabs(call.wide[0][static_cast<std::size_t>(i * 64 + c)]),
+                       k = std::fabs(call.wide[1][static_cast<std::size_t>(j * 64 + c)]);
+          const auto at = static_cast<std::size_t>(row * 64 + c);
+          sum +=
+              q * k / 8 +
+              scale / 8 * (q * std::fabs(call.tables[0][at]) + k * std::fabs(call.tables[1][at]));
+        }
+        a = std::max(a, sum);
+      }
+      const double bound = 0x1p-22 * (8 + a);
+      for (std::size_t c = 0; c < 64; ++c) {
+        const std::size_t at = static_cast<std::size_t>(i) * 64 + c;
+        EXPECT_LE(std::fabs(got.out[at] - want.out[at]), bound * largest_value) << scale;
+      }
+      const auto row = static_cast<std::size_t>(i);
+      EXPECT_LE(std::fabs(got.log_sum_exp[row] - want.log_sum_exp[row]), bound) << scale;
+    }
+  }
+}
+
+TEST(FastRows, AnyNumberOfThreadsGivesTheSameBits) {
+  RowsCall call(2, 500, 700, 4, 32, 4);
+  for (const bool of_keys : {false, true}) call.add(call.rows(Rows::buckets, of_keys, 1, 4));
+  call.args.mask.causal = true;
+  const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
+  EXPECT_EQ(one.out, all.out);
+  EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+}
+
+TEST(FastRows, FewQueriesOfKeysAreLeftToTheExactEngine) {
+  RowsCall call(1, 7, 40, 2, 8, 4);
+  call.add(call.rows(Rows::buckets, true, 1, 2));
+  EXPECT_EQ(explain_plan(call.args).engine, "exact");
+  EXPECT_THAT(explain_plan(call.args).others[0].why_not, testing::HasSubstr("few queries"));
+}
+
+}  // namespace
+}  // namespace posenc

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with a panel and what is read of them, beside plain loops, on every instruction set.
+#include "kernels/attention/fast_reads.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/attention/fast_strips.h"
+#include "posenc/core/isa.h"
+#include "support/random.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+std::vector<float> floats(test::Random& random, Index n) {
+  std::vector<float> x;
+  for (Index i = 0; i < n; ++i) x.push_back(static_cast<float>(random.normal()));
+  return x;
+}
+double at(const std::vector<float>& x, Index n) {
+  return static_cast<double>(x[static_cast<std::size_t>(n)]);
+}
+
+TEST(FastReads, ProductsBeginWithTheStart) {
+  test::Random random(1);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    const FastKernels& k = fast_kernels(isa);
+    const Index panel = 2 * k.lanes, row = panel + 3;
+    for (const Index channels : {1, 5, 64})
+      for (const std::size_t kind : {0u, 1u})
+        for (const bool starts : {false, true}) {
+          const Index rows = kind == 0 ? k.rows : k.few_rows;
+          const auto a = floats(random, rows * (channels + 2)),
+                     b = floats(random, channels * panel), start = floats(random, panel);
+          std::vector<float> to(static_cast<std::size_t>(rows * row), 7.0f);
+          reads.products[kind](to.data(), row, a.data(), channels + 2, b.data(), channels,
+                               starts ? start.data() : nullptr);
+          for (Index r = 0; r < rows; ++r)
+            for (Index n = 0; n < row; ++n) {
+              double want = n < panel ? (starts ? at(start, n) : 0.0) : 7.0;
+              for (Index c = 0; n < panel && c < channels; ++c)
+                want += at(a, r * (channels + 2) + c) * at(b, c * panel + n);
+              ASSERT_NEAR(at(to, r * row + n), want, 2e-5) << isa_name(isa);
+            }
+        }
+  }
+}
+
+TEST(FastReads, SlicesIndexesAndColumns) {
+  test::Random random(2);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    const Index count = 3 * fast_kernels(isa).lanes, rows = 5, steps = 40, from_row = count + 4;
+    const auto from = floats(random, steps * from_row), first = floats(random, rows * from_row);
+    std::vector<std::int32_t> index(static_cast<std::size_t>(rows + count));
+    for (std::int32_t& n : index) n = static_cast<std::int32_t>(random.integer(0, steps - 1));
+    const std::int32_t* middle = index.data() + rows;
+    std::vector<float> sliced = first, indexed = first, columns = first;
+    reads.add_slice(sliced.data(), from.data(), count);
+    reads.add_indexed(indexed.data(), from.data(), middle, count);
+    reads.add_columns(columns.data(), from_row, rows, from.data(), from_row, middle, count);
+    const auto sum = [&](Index to, Index n) {
+      return static_cast<float>(at(first, to)) + static_cast<float>(at(from, n));
+    };
+    for (Index j = 0; j < count; ++j) {
+      ASSERT_EQ(sliced[static_cast<std::size_t>(j)], sum(j, j)) << isa_name(isa);
+      ASSERT_EQ(indexed[static_cast<std::size_t>(j)], sum(j, middle[j])) << isa_name(isa);
+      for (Index r = 0; r < rows; ++r)
+        ASSERT_EQ(columns[static_cast<std::size_t>(r * from_row + j)],
+                  sum(r * from_row + j, middle[j - r] * from_row + j))
+            << isa_name(isa);
+    }
+    ASSERT_EQ(columns[static_cast<std::size_t>(count)], first[static_cast<std::size_t>(count)]);
+  }
+}
+
+}  // namespace
+}  // namespace posenc::v0::detail
