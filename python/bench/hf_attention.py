@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefill of random models with their own attention and with posenc's, in turn: seconds and peak memory, medians of pairs.
 
-python hf_attention.py [--threads N] [--rounds N] [--dtype TYPE] [--train] [TOKENS ...]
+python hf_attention.py [--threads N] [--rounds N] [--dtype TYPE] [--train] [--rows N] [TOKENS ...]
+
+With --rows the batch has N rows of mixed lengths, from a quarter of the tokens to all of them, and padding behind.
 """
 from __future__ import annotations
 
@@ -60,10 +62,10 @@ def step(model: torch.nn.Module, words: tuple[torch.Tensor, dict[str, torch.Tens
         out.sum().backward()
 
 
-def models(tokens: int, dtype: torch.dtype, train: bool) -> dict[str, object]:
+def models(tokens: int, dtype: torch.dtype, train: bool, rows: int) -> dict[str, object]:
     torch.manual_seed(0)
-    ids = torch.randint(2, 1000, (1, tokens))
-    corner = torch.rand(1, tokens, 2)
+    ids = torch.randint(3, 1000, (rows, tokens))
+    corner = torch.rand(rows, tokens, 2)
     boxes = torch.cat([corner, corner + 0.1], -1)[..., [0, 1, 2, 1, 2, 3, 0, 3]]
     t5 = dict(vocab_size=1000, d_model=512, d_kv=64, d_ff=1024, num_layers=2, num_heads=8)
     made = {
@@ -81,6 +83,12 @@ def models(tokens: int, dtype: torch.dtype, train: bool) -> dict[str, object]:
         "Mistral, window 256, eager": causal("mistral", "eager", sliding_window=256),
     }
     more = {"BROS": {"bbox": boxes.to(dtype)}}
+    if rows > 1:
+        lengths = torch.linspace(tokens / 4, tokens, rows).int()
+        seen = {"attention_mask": (torch.arange(tokens) < lengths[:, None]).long()}
+        for n, m in made.items():
+            cache = {"use_cache": False} if hasattr(m.config, "use_cache") else {}
+            more[n] = {**more.get(n, {}), **seen, **cache}
     return {n: (m.eval().to(dtype), lambda m=m, n=n: step(m, (ids, more.get(n, {})), train)) for n, m in made.items()}
 
 
@@ -91,12 +99,13 @@ def main() -> None:
     words.add_argument("--threads", type=int, default=torch.get_num_threads())
     words.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     words.add_argument("--train", action="store_true", help="forward and backward")
+    words.add_argument("--rows", type=int, default=1, help="of a batch, of mixed lengths")
     words.add_argument("--only", default="", help="models whose name has this in it")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     for tokens in given.tokens:
-        print(f"{tokens} tokens, 2 layers, 8 heads of 64, {given.dtype}, {torch.get_num_threads()} threads{', training step' * given.train}")
-        for name, (model, run) in models(tokens, getattr(torch, given.dtype), given.train).items():  # type: ignore[misc]
+        print(f"{given.rows} x {tokens} tokens, 2 layers, 8 heads of 64, {given.dtype}, {torch.get_num_threads()} threads{', training step' * given.train}")
+        for name, (model, run) in models(tokens, getattr(torch, given.dtype), given.train, given.rows).items():  # type: ignore[misc]
             if given.only not in name:
                 continue
             pairs = []

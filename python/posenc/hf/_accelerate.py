@@ -11,12 +11,13 @@ from ._rotation import SAVED, replace_rotation, restore_rotation
 _MARK = "_posenc_accelerated"
 
 
-def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool = False) -> Report:
-    """Replaces the rotation of q and k on a CPU by posenc's; with attention=True the attention too.
+def accelerate(model: torch.nn.Module, *, attention: bool = True, force: bool = False, pack: bool = True) -> Report:
+    """Replaces the rotation of q and k and the attention of a model on a CPU by posenc's; with attention=False the rotation alone.
 
     A call that the model's own attention computes faster, by measurements of each kind of layer, stays with the model, and the
     report says so; force=True replaces every call, for less memory or for comparisons. posenc computes in float where its fast
-    engine supports the call, otherwise in double.
+    engine supports the call, otherwise in double. A batch with padding is computed without it where the layers allow it, and the
+    output of padding is 0; pack=False keeps all padding.
 
     Only this model changes, not others of its class or its config. Results are the model's own up to rounding, gradients
     included. Returns a report: what was replaced, what was not and why, counted where it runs. `restore(model)` undoes it; do that
@@ -27,16 +28,17 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool =
     if any(n in m.__dict__ for m in model.modules() for n in (_MARK, SAVED, KEPT)):
         raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
     if force and not attention:
-        raise ValueError("[hf accelerate] force requires attention=True, because it affects attention only")
+        raise ValueError("[hf accelerate] force requires attention, but attention=False was given")
     report = Report()
     replace_rotation(model, report)
     model.__dict__[_MARK] = True
     from ._attention import has_attention, replace_attention
 
     if attention:
-        replace_attention(model, report, force)
+        report.none = ", or has attention that posenc computes"
+        replace_attention(model, report, force, pack)
     elif not report.rotation and has_attention(model):
-        report.more = "; accelerate(model, attention=True) replaces its attention, from the length on where posenc is faster"
+        report.more = "; accelerate(model) without attention=False replaces its attention, from the length on where posenc is faster"
     return report
 
 

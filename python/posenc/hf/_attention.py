@@ -22,7 +22,7 @@ from .. import torch as host
 from . import _masks, _speed
 from ._inline import not_eager, wants_attentions
 from ._kept import bound, give_back, hook, put
-from ._lazy import Lazy, Mask, Row, Zero, is_a, made
+from ._lazy import Lazy, Mask, Row, Zero, is_a, is_packed, made
 from ._name import PREFIX, Name, original as without_ours
 from ._probe import alone
 from ._report import Count
@@ -177,7 +177,7 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
     out = host.attend(encodings, query, key, value, order="bhtd", softcap=rest.get("softcap"),
                       scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
                       sink=getattr(module, "sinks", None) if sink is None else sink, **options)
-    report.ran()
+    report.ran(is_packed(attention_mask))
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -226,11 +226,12 @@ def _why_not(module: Any) -> str:
     return understood(_class_of(module), chosen)
 
 
-def replace_attention(model: torch.nn.Module, report: Any, force: bool = True) -> bool:
+def replace_attention(model: torch.nn.Module, report: Any, force: bool = True, pack: bool = True) -> bool:
     """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
-    left(layer, reason). force: calls for which the model's own is known to be faster, too. `give_back` takes it back. Whether
-    there was anything."""
+    left(layer, reason). force: calls for which the model's own is known to be faster, too. pack: layers compute padded batches
+    without their padding. `give_back` takes it back. Whether there was anything."""
     from . import _biased, _blocks, _inline, _left, _sound  # noqa: F401: the adapters
+    from ._packed import pack_layers
 
     layers = {n: m for n, m in model.named_modules() if _globals(_class_of(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
@@ -265,6 +266,8 @@ def replace_attention(model: torch.nn.Module, report: Any, force: bool = True) -
             report.left(name, _left.reason(type(module)))
     if not taken:
         give_back(model)
+    elif pack:
+        pack_layers(model, taken, set(inline), report)
     return bool(taken)
 
 

@@ -16,7 +16,7 @@ from .. import torch as host
 from ..torch._host import in_forward_mode
 from . import _speed
 from ._kept import bound, hook, put
-from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, made
+from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, is_packed, made
 from ._supported import RENAMED, unknown_argument
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
             if reason:
                 self._posenc_attention.left(reason)
                 return getattr(type(self), cls_method)(self, *map(made, args), **{n: made(x) for n, x in given.items()})
-            self._posenc_attention.ran()
+            self._posenc_attention.ran(any(map(is_packed, (*args, *known.values()))))
             return ours(self, *args, **known)
 
         return method
@@ -214,7 +214,9 @@ def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_a
 
 
 def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
-    """A mask of zeros and ones, [batch, 1, queries or 1, keys]."""
+    """A mask of zeros and ones, [batch, 1, queries or 1, keys], or one of ours."""
+    if is_a(mask, Mask):
+        return mask.what.options()  # type: ignore[attr-defined, no-any-return]
     seen = mask.bool()
     return {"key_visible": seen[:, 0, 0]} if seen.shape[2] == 1 else {"visible": seen.expand(batch, -1, queries, -1)}
 

@@ -56,7 +56,8 @@ class Lazy(torch.Tensor):
 
 
 class Mask(NamedTuple):
-    """Who sees whom, as `posenc.torch.attend` takes it; key_visible and document: [batch, tokens] or None."""
+    """Who sees whom, as `posenc.torch.attend` takes it; key_visible and document: [batch, tokens] or None. starts: where the
+    sequences of one row begin, and its end."""
 
     queries: int
     keys: int
@@ -65,11 +66,13 @@ class Mask(NamedTuple):
     window: tuple[int, int] | None
     key_visible: Tensor | None
     document: Tensor | None
+    starts: Tensor | None = None
 
     def options(self) -> dict[str, Any]:
         """Arguments of `posenc.torch.attend`."""
-        given = {"offset": self.offset, "causal": self.causal, "window": self.window, "key_visible": self.key_visible,
-                 "query_document": self.document, "key_document": self.document}
+        given = {"offset": self.offset if self.starts is None else None, "causal": self.causal, "window": self.window, "key_visible": self.key_visible,
+                 "query_document": self.document, "key_document": self.document, "query_cu_seqlens": self.starts,
+                 "key_cu_seqlens": self.starts}
         return {n: x for n, x in given.items() if x is not None}
 
 
@@ -150,3 +153,8 @@ def mask_options(mask: Any, q: Tensor) -> dict[str, Any]:
 
 def is_a(x: Any, kind: type) -> bool:
     return isinstance(x, Lazy) and isinstance(x.what, kind)
+
+
+def is_packed(x: Any) -> bool:
+    """The mask of a row of sequences."""
+    return is_a(x, Mask) and x.what.starts is not None

@@ -50,11 +50,13 @@ class Count(_Graphs):
         super().__init__()
         self.force = force
         self.taken = 0
+        self.packed = 0  # of those: of batches whose padding was left out
         self.original: Counter[str] = Counter()
 
-    def ran(self) -> None:
+    def ran(self, packed: bool = False) -> None:
         """One call that posenc computed."""
         self.taken += 1
+        self.packed += packed
 
     def left(self, why: str) -> None:
         """One call that went to the original, or a compiled graph of such calls."""
@@ -64,7 +66,8 @@ class Count(_Graphs):
             self.original[why] += 1
 
     def __str__(self) -> str:
-        return f"{self.taken} calls" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items()) + self._of_graphs()
+        packed = f", {self.packed} of them without padding" if self.packed else ""
+        return f"{self.taken} calls{packed}" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items()) + self._of_graphs()
 
 
 class Report:
@@ -74,6 +77,7 @@ class Report:
         self.rotation: dict[str, list[Calls]] = {}
         self.attentions: dict[str, Any] = {}
         self.reasons: dict[str, str] = {}
+        self.none = ""  # what else was looked for
         self.more = ""  # what another call of accelerate would replace
 
     def attention(self, layer: str, calls: Any) -> None:
@@ -94,7 +98,7 @@ class Report:
         lines += [f"{layer}: attention by posenc ({what})" for layer, what in self.attentions.items()]
         lines += [f"{layer}: left as it was: {why}" for layer, why in self.reasons.items()]
         if not lines:
-            lines = ["nothing to replace: no layer of this model calls a function that rotates"]
+            lines = [f"nothing to replace: no layer of this model calls a function that rotates{self.none}"]
         return "\n".join(lines) + self.more
 
     __repr__ = __str__

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._lazy import Mask, Row, is_a
+from ._lazy import Mask, Row, is_a, is_packed
 
 _OVERRIDE = "force=True overrides"
 _DEFAULT = 2048
@@ -43,7 +43,7 @@ def _fewer(tokens: int, least: int) -> str:
 def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     """Why a call of an adapter stays with the class; "": it does not."""
     x = next((x for x in (*args, *given.values()) if isinstance(x, torch.Tensor)), None)
-    if x is None:
+    if x is None or any(map(is_packed, (*args, *given.values()))):
         return ""
     name = type(module).__name__
     if name in _NEVER:
@@ -63,6 +63,8 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
 def in_interface(name: str, mask: Any, query: torch.Tensor, causal: bool, position_bias: Any, softcap: Any) -> str:
     """The same of a call through transformers' AttentionInterface; query [batch, heads, tokens, channels]."""
     queries = query.shape[2]
+    if is_packed(mask):
+        return ""
     if queries == 1:
         return DECODE
     window = mask.what.window if is_a(mask, Mask) else None

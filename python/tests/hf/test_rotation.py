@@ -53,7 +53,7 @@ def test_a_model_computes_the_same_before_and_after(name):
     before, gradients = logits(model), loss_and_gradients(model)
     said = model.generate(**tiny_models.inputs(model), **GENERATE) if can_generate(model) else None
     things, others = bound(model), bound(other)
-    report = posenc.hf.accelerate(model)
+    report = posenc.hf.accelerate(model, attention=False)
     after = logits(model)
     assert (report.calls > 0) == (name in tiny_models.ROTARY), str(report)
     assert not any(c.original for layer in report.rotation.values() for c in layer), str(report)
@@ -84,7 +84,7 @@ def test_bfloat16_is_as_near_to_float64_as_before():
         model = model.to(torch.bfloat16)
         scale = exact.abs().mean()
         before.append(float((logits(model) - exact).abs().mean() / scale))
-        report = posenc.hf.accelerate(model)
+        report = posenc.hf.accelerate(model, attention=False)
         after.append(float((logits(model) - exact).abs().mean() / scale))
         assert report.calls > 0 or any(c.original for layer in report.rotation.values() for c in layer)
     assert sum(after) <= 1.05 * sum(before), (sum(after) / sum(before))
@@ -93,7 +93,7 @@ def test_bfloat16_is_as_near_to_float64_as_before():
 def test_in_place_only_where_nobody_looks():
     model = tiny_models.build("llama")
     before = logits(model)
-    report = posenc.hf.accelerate(model)
+    report = posenc.hf.accelerate(model, attention=False)
     assert all(c.in_place for layer in report.rotation.values() for c in layer)
     seen = []
     projection = model.model.layers[0].self_attn.q_proj
@@ -110,7 +110,7 @@ def test_in_place_only_where_nobody_looks():
 def test_a_copy_is_accelerated_and_restored_by_itself():
     model = tiny_models.build("qwen3")
     before, things = logits(model), bound(model)
-    posenc.hf.accelerate(model)
+    posenc.hf.accelerate(model, attention=False)
     twin = copy.deepcopy(model)
     with torch.no_grad():
         for p in model.parameters():
@@ -126,7 +126,7 @@ def test_static_cache(name):
     model = tiny_models.build(name)
     ids = tiny_models.inputs(model)
     before = model.generate(**ids, **GENERATE, cache_implementation="static")
-    report = posenc.hf.accelerate(model)
+    report = posenc.hf.accelerate(model, attention=False)
     assert torch.equal(model.generate(**ids, **GENERATE, cache_implementation="static"), before)
     assert report.calls > 0
 
@@ -136,7 +136,7 @@ def test_checkpointing(name):
     model = tiny_models.build(name).train()
     model.gradient_checkpointing_enable()
     before = loss_and_gradients(model)
-    posenc.hf.accelerate(model)
+    posenc.hf.accelerate(model, attention=False)
     for n, g in loss_and_gradients(model).items():
         assert distance(g, before[n]) <= 2e-5, n
 
@@ -146,7 +146,7 @@ def test_checkpointing(name):
 def test_compiled_without_a_break(name, backend):
     model = tiny_models.build(name)
     before = logits(model)
-    posenc.hf.accelerate(model)
+    posenc.hf.accelerate(model, attention=False)
     torch._dynamo.reset()
     compiled = torch.compile(functools.partial(model, use_cache=False) if name != "esm" else model, fullgraph=True, backend=backend)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_compiled_without_a_break(name, backend):
 def test_saved_as_any_other_model(tmp_path):
     model = tiny_models.build("llama")
     before = logits(model)
-    posenc.hf.accelerate(model)
+    posenc.hf.accelerate(model, attention=False)
     model.save_pretrained(tmp_path)
     assert torch.equal(logits(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)), before)
 
@@ -168,20 +168,20 @@ def test_a_padded_batch_and_one_token_of_a_fused_projection():
         mask = torch.ones_like(ids)
         mask[0, :5] = 0
         before = logits(model, attention_mask=mask)
-        posenc.hf.accelerate(model)
+        posenc.hf.accelerate(model, attention=False)
         assert distance(logits(model, attention_mask=mask), before) <= 1e-5
         posenc.hf.restore(model)
         one = logits(model, input_ids=ids[:, :1])
-        posenc.hf.accelerate(model)
+        posenc.hf.accelerate(model, attention=False)
         assert distance(logits(model, input_ids=ids[:, :1]), one) <= 1e-5
 
 
 def test_what_cannot_be_taken_over_is_named():
-    report = posenc.hf.accelerate(tiny_models.build("nanochat"))
+    report = posenc.hf.accelerate(tiny_models.build("nanochat"), attention=False)
     assert report.reasons == {f"model.layers.{i}.self_attn": "apply_rotary_pos_emb computes something else" for i in (0, 1)}
     assert "left as it was" in str(report)
-    assert "nothing to replace" in str(posenc.hf.accelerate(tiny_models.build("bert")))
-    report = posenc.hf.accelerate(tiny_models.build("falcon-alibi"))
+    assert "nothing to replace" in str(posenc.hf.accelerate(tiny_models.build("bert"), attention=False))
+    report = posenc.hf.accelerate(tiny_models.build("falcon-alibi"), attention=False)
     assert report.rotation and report.calls == 0  # the rotation that it names is never called
 
 
@@ -189,9 +189,9 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"\[hf accelerate\] model must be a torch.nn.Module, got \"int\""):
         posenc.hf.accelerate(3)
     model = tiny_models.build("llama")
-    posenc.hf.accelerate(model)
+    posenc.hf.accelerate(model, attention=False)
     with pytest.raises(ValueError, match="restore it first"):
-        posenc.hf.accelerate(model)
+        posenc.hf.accelerate(model, attention=False)
     posenc.hf.restore(model)
     posenc.hf.restore(model)  # nothing to do
 
@@ -291,7 +291,7 @@ def test_decorated_methods():
     angles = torch.outer(torch.arange(6), 1e4 ** (-torch.arange(4) / 4)).repeat(1, 2)[None]
     cos, sin = angles.cos(), angles.sin()
     want = model(q, k, cos, sin, scale=2.0)
-    report = posenc.hf.accelerate(model)
+    report = posenc.hf.accelerate(model, attention=False)
     assert "other is decorated in another way than torch.no_grad is" in str(report)
     got = model(q.clone().requires_grad_(), k.clone(), cos, sin, scale=2.0)
     assert report.calls == 1 and torch.allclose(got, want, atol=1e-6) and not got.requires_grad

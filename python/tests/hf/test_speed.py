@@ -109,11 +109,13 @@ def test_sizes_of_adapters():
 
 
 def test_a_model_without_rotation_is_told_of_its_attention():
-    assert "attention=True" in str(posenc.hf.accelerate(build("bert")))
-    assert "attention=True" not in str(posenc.hf.accelerate(torch.nn.Linear(2, 2)))
-    assert "attention=True" not in str(posenc.hf.accelerate(build("llama")))
-    with pytest.raises(ValueError, match=r"\[hf accelerate\] force requires attention=True"):
-        posenc.hf.accelerate(build("bert"), force=True)
+    assert "without attention=False" in str(posenc.hf.accelerate(build("bert"), attention=False))
+    for model in (torch.nn.Linear(2, 2), build("llama")):
+        assert "attention=False" not in str(posenc.hf.accelerate(model, attention=False))
+    with pytest.raises(ValueError, match=r"\[hf accelerate\] force requires attention, but attention=False was given"):
+        posenc.hf.accelerate(build("bert"), attention=False, force=True)
+    report = posenc.hf.accelerate(build("llama"))
+    assert report.rotation and report.attentions
 
 
 @pytest.mark.parametrize("kind", ["llama", "deberta-v2"])
