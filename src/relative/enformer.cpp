@@ -99,9 +99,9 @@ DistanceRange enformer_range(const Enformer& e, const ScoreShape& s) {
   return r;
 }
 
-std::vector<double> enformer_divided(std::vector<double> v, double by) {
-  for (double& x : v) x /= by;
-  return v;
+// The scale of the content is that of q times rows; u and v have none.
+detail::XlScore enformer_score(const ScoreShape& s, Index rows) {
+  return {kEnformer, s, s.content_scale(), s.heads, rows, 1};
 }
 
 }  // namespace
@@ -132,21 +132,18 @@ std::vector<Parameter> Enformer::parameters(const ScoreShape& s) const {
           {"v_bias", {axes.heads, axes.head_dim}, normal(s.heads), {}}};
 }
 
-// The terms of XlScore have one scale; u and v have none.
 void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
   const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = enformer_range(*this, s);
   const detail::Distances all(kEnformer, r, s.heads * s.head_dim);
   const Index n = all.count();
-  const double scale = s.content_scale();
   const IndexLine line =
       detail::line_over(kEnformer, out, r, [&](Index delta) { return all.row(delta); });
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
-  detail::XlScore{kEnformer, s, scale, s.heads, n}.add(
-      to_heads.table(detail::rows_of(rows, features), n, value["w_r"]),
-      enformer_divided(value["u"], scale), enformer_divided(value["v_bias"], scale), line, out);
+  enformer_score(s, n).add(to_heads.table(detail::rows_of(rows, features), n, value["w_r"]),
+                           value["u"], value["v_bias"], line, out);
 }
 
 void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -155,16 +152,14 @@ void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p
   const detail::LearnedValues value(*this, s, p);
   const DistanceRange r = enformer_range(*this, s);
   const Index n = detail::Distances(kEnformer, r, s.heads * s.head_dim).count();
-  const double scale = s.content_scale();
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
-  detail::XlScore::Gradient d = detail::XlScore{kEnformer, s, scale, s.heads, n}.pull_back(
-      g, to_heads, detail::rows_of(rows, features), value["w_r"],
-      enformer_divided(value["v_bias"], scale));
+  detail::XlScore::Gradient d = enformer_score(s, n).pull_back(
+      g, to_heads, detail::rows_of(rows, features), value["w_r"], value["v_bias"]);
   detail::LearnedGradients to(value);
   to["w_r"] = std::move(d.w);
-  to["u"] = enformer_divided(std::move(d.u), scale);
-  to["v_bias"] = enformer_divided(std::move(d.v), scale);
+  to["u"] = std::move(d.u);
+  to["v_bias"] = std::move(d.v);
   to.accumulate(dp);
 }
 

@@ -97,12 +97,13 @@ ConstTensorView XlScore::add(std::vector<double> table, std::vector<double> u,
                              const IndexPair& pair) const {
   std::vector<double> numbers = table_dots(table, groups, v, shape.heads, n, shape.head_dim);
   ProductTerm keys;
-  keys.scale = scale;
+  keys.scale = vector_scale;
   keys.query.given = out.vectors(std::move(u), 1, 1, shape.heads, shape.head_dim);
   keys.key = kContent;
   const ConstTensorView rows = out.table(std::move(table), groups, n, shape.head_dim);
   ProductTerm queries = query_term(rows, line, scale);
-  ProductTerm biases = number_term(out.table(std::move(numbers), shape.heads, n, 1), line, scale);
+  ProductTerm biases =
+      number_term(out.table(std::move(numbers), shape.heads, n, 1), line, vector_scale);
   queries.pair = biases.pair = pair;
   const TermNames names = terms();
   NamedTerms to(names, out);

@@ -42,6 +42,7 @@ struct XlScore {
   const ScoreShape& shape;
   double scale;
   Index groups, n;
+  double vector_scale = scale;  // of the terms of u and v
 
   // Adds the three terms; the row is that of the line or of the pair. The table as they have it.
   ConstTensorView add(std::vector<double> table, std::vector<double> u,

@@ -130,6 +130,25 @@ TEST(ZeroScale, ReachesTermsThatUseTheScaleOfTheContent) {
   w.expect_weights(kUniform);
 }
 
+// Enformer's u and v have no scale: their terms are what a scale near 0 leaves.
+TEST(ZeroScale, LeavesTermsWithoutAScale) {
+  const std::vector<double> rows = zero_waves(8 * 6, 0.2), u = zero_waves(8, 0.4),
+                            bias = zero_waves(8, 2);
+  const NamedArray parameters[] = {{"w_r", tensor(rows.data(), {8, 6})},
+                                   {"u", tensor(u.data(), {2, 4})},
+                                   {"v_bias", tensor(bias.data(), {2, 4})}};
+  std::vector<double> out[2];
+  for (const bool tiny : {false, true}) {
+    const AttentionPlan plan(
+        "enformer length=8 features=6",
+        {.heads = kZeroHeads, .head_dim = kZeroDim, .scale = tiny ? 1e-12 : 0.0});
+    ZeroWorld w;
+    plan.lower(parameters, distance_ranges(w.at, w.at)).forward(w.call(), {}, w.result());
+    out[tiny ? 1 : 0] = w.out;
+  }
+  for (std::size_t n = 0; n < out[0].size(); ++n) EXPECT_NEAR(out[0][n], out[1][n], 1e-10) << n;
+}
+
 TEST(ZeroScale, GivesNoGradientToQueriesAndKeys) {
   ZeroWorld w;
   AttentionArgs a = w.call();
