@@ -20,8 +20,8 @@ namespace {
 
 // The last three read rows of a table: of 129 clipped distances by the query (Shaw), of all distances (Transformer-XL),
 // of 512 buckets by the query and by the key (DeBERTa).
-enum class By : std::uint8_t { plain, alibi, t5, tupe, shaw_keys, transformer_xl, deberta };
-constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe",
+enum class By : std::uint8_t { plain, alibi, t5, tupe, capped, shaw_keys, transformer_xl, deberta };
+constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe", "capped",
                                "shaw_keys", "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
@@ -75,6 +75,7 @@ struct FastAttend {
     const auto slope = [&](Index h) {
       return -std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(shape.heads));
     };
+    if (shape.by == By::capped) args.softcap = 50;  // Gemma 2's
     if (shape.by == By::alibi)
       terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
     if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
@@ -277,6 +278,7 @@ std::vector<Line> fast_attention_lines() {
     all.push_back(fast_line({2048, 8, 128, causal, By::plain}, causal ? 1.18 : 1.15));
   for (const bool causal : {false, true})
     all.push_back(fast_line({4096, 8, 64, causal, By::tupe}, 1.2));
+  all.push_back(fast_line({4096, 8, 64, true, By::capped}, 1.36));
   for (const Index tokens : {64, 128, 512})
     for (const bool causal : {false, true})
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));
@@ -288,6 +290,7 @@ std::vector<Line> fast_attention_lines() {
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::inputs}, 1.29));
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::table}, 1.29));
   all.push_back(fast_line({4096, 8, 64, false, By::tupe, Gradient::table}, 1.3));
+  all.push_back(fast_line({4096, 8, 64, true, By::capped, Gradient::inputs}, 1.52));
   all.push_back(fast_line({512, 8, 64, false, By::plain, Gradient::inputs}, 1.35));
   return all;
 }

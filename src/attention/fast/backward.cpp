@@ -113,8 +113,14 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     rows.start = given ? start.at : nullptr, rows.shift = start.shift;
     rows.less = w.less.data() + g.first;
     rows.p = t.p + at, rows.s = t.s + at, rows.keys = start.keys;
-    k.slopes[g.kind][given ? 1 : 0](
-        {w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width}, rows);
+    const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
+    if (c.is_capped())
+      c.cap_kernels.slopes[g.kind](tile,
+                                   {rows, start.base, w.reference.data() + g.first,
+                                    w.cap_slopes.data() + (rows.s - w.s.data())},
+                                   c.cap, k.tile_stride);
+    else
+      k.slopes[g.kind][given ? 1 : 0](tile, rows);
     written = whole_vectors(start.keys, k.lanes);
   }
   // Sums of diagonals read a vector more, which is 0 behind a whole tile.
@@ -132,13 +138,21 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
   const Index row = t.first->first, rows = last.first + last.count - row;
   const Index at = t.keys.begin - piece.keys.begin, count = t.keys.end - t.keys.begin;
   const float *q = w.q.data() + row * c.q_width, *g = w.g.data() + row * c.g_width;
+  const auto add_terms = [&] {
+    if (!c.terms.none())
+      c.terms.add(
+          {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
+          part);
+  };
+  if (c.is_capped()) {
+    if (!c.cap.starts) add_terms();
+    c.cap_kernels.multiply(t.s, w.cap_slopes.data() + (t.s - w.s.data()), rows, count,
+                           c.tiles.tile_stride);
+  }
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
   c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
-  if (!c.terms.none())
-    c.terms.add(
-        {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
-        part);
+  if (!c.is_capped() || c.cap.starts) add_terms();
 }
 
 // All tiles of one head against the keys of the piece.

@@ -67,7 +67,7 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   values = arena.array<float>(t.tile_keys * c.V);
   key_rows = zeros(t.tile_keys * c.q_width);
   const Index tile = (t.tile_rows + t.rows) * t.tile_stride + 2 * (t.tile_stride - t.tile_keys);
-  p = zeros(tile), s = zeros(tile);
+  p = zeros(tile), s = zeros(tile), cap_slopes = zeros(c.is_capped() ? tile : 0);
   diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
   tokens = arena.array<const void*>(t.tile_keys);
   vector = arena.array<float>(c.q_width);

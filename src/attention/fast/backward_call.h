@@ -55,6 +55,7 @@ struct BackwardWork : FastRowWork {
   std::span<float> keys, values;  // of a tile, packed
   std::span<float> key_rows;      // [tile_keys][q_width]
   std::span<float> p, s;          // a tile; a vector of zeros stands before its rows
+  std::span<float> cap_slopes;    // of capped scores, as s lies
   std::span<float> diagonals;
   std::span<const void*> tokens;
   std::span<float> vector;    // of q

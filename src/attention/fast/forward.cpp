@@ -18,6 +18,7 @@ namespace {
 constexpr float kSmallestSum = 0x1p-20f;
 // Products of so many channels of kLargestValue are finite.
 constexpr Index kMostChannels = 1024;
+constexpr double kSmallestCap = 0x1p-40, kLargestCap = 0x1p40;
 
 // q with the channels of products, row by row.
 void take_wide_queries(const FastCall& c, FastWork& w) noexcept {
@@ -144,8 +145,11 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
   const std::size_t start = given ? 1 : 0;
-  if (!careful && c.kernels.strip[g.kind][start](block, strip)) return;
-  if (!c.kernels.rescale[g.kind][start](block, strip))
+  if (!careful && (c.is_capped() ? c.cap_kernels.strip[g.kind](block, strip, c.cap)
+                                 : c.kernels.strip[g.kind][start](block, strip)))
+    return;
+  if (!(c.is_capped() ? c.cap_kernels.rescale[g.kind](block, strip, c.cap)
+                      : c.kernels.rescale[g.kind][start](block, strip)))
     std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
 }
 
@@ -251,6 +255,24 @@ void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
 
 }  // namespace
 
+namespace {
+
+// Why scores with a soft cap are not computed here.
+std::string_view cap_why_not(const AttentionArgs& a) {
+  if (a.softcap == 0) return {};
+  if (!(a.softcap > kSmallestCap && a.softcap < kLargestCap)) return "float does not hold the cap";
+  const bool wide = std::any_of(a.terms.begin(), a.terms.end(), WideProducts::takes);
+  const bool starts = std::any_of(a.terms.begin(), a.terms.end(), [](const Term& t) {
+    return Starts::adds(t) || RowTerms::has(t);
+  });
+  if (wide && !a.softcap_after_terms) return "products of terms are added to capped scores";
+  if (starts && a.softcap_after_terms && !a.mask.bias.empty())
+    return "a bias is added to scores whose terms are capped";
+  return {};
+}
+
+}  // namespace
+
 std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   const AttentionArgs& a = call.args;
   const auto narrow = [](DType t) {
@@ -261,7 +283,7 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (a.normalisation != Normalisation::softmax) return "the weights are no softmax";
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
   if (!a.regions.empty()) return "regions have a q and k of their own";
-  if (a.softcap != 0) return "scores are capped";
+  if (const std::string_view why = cap_why_not(a); !why.empty()) return why;
   if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
   if (WideProducts::channels_of(a) > kMostChannels)
     return "a head has more than 1024 channels with those of products of terms";

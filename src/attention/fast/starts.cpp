@@ -77,11 +77,6 @@ bool is_on_side(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Index 
 
 namespace {
 
-// Whether a term is added here; what is not belongs to others.
-bool adds(const Term& t) noexcept {
-  return term_class(t) != TermClass::none && Starts::takes(t);
-}
-
 void add_product(const ReadyCall& c, const ProductTerm& t, const FastRow& r, Run keys,
                  double* to) noexcept {
   const Index batch = t.table.shape[0] == 1 ? 0 : r.b;
@@ -129,6 +124,10 @@ bool Starts::takes(const Term& t) noexcept {
     default:
       return std::holds_alternative<DecayTerm>(t);
   }
+}
+
+bool Starts::adds(const Term& t) noexcept {
+  return term_class(t) != TermClass::none && takes(t);
 }
 
 Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {

@@ -58,6 +58,8 @@ class Starts {
 
   // Whether a term is a number by distance, class or token; others are no part of this.
   static bool takes(const Term&) noexcept;
+  // Whether it is one that adds something.
+  static bool adds(const Term&) noexcept;
 
  private:
   bool find_axis(Index& batches) noexcept;

@@ -31,7 +31,10 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
-      value_panels((value_vectors + 1) / 2) {
+      value_panels((value_vectors + 1) / 2),
+      cap_kernels(fast_cap_kernels(active_isa())),
+      cap{static_cast<float>(args.softcap * kLog2E),
+          args.softcap_after_terms && !(starts.none() && rows.none())} {
   const PreparedQK prepared = prepare_qk(*this, lowered, keep, arena, executor);
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
   const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;

@@ -6,6 +6,7 @@
 #include "attention/fast/row_blocks.h"
 #include "attention/fast/row_starts.h"
 #include "attention/fast/wide_products.h"
+#include "kernels/attention/fast_capped.h"
 
 namespace posenc::inline v0::detail {
 
@@ -38,6 +39,10 @@ struct FastCall : ReadyCall {
   bool reads(const RowGroup& g, Run keys) const noexcept {
     return sees(g, keys) && !flags.hides_all(g.row->place.row, keys);
   }
+
+  const FastCapKernels& cap_kernels;
+  FastCap cap;  // of scores; 0: none
+  bool is_capped() const noexcept { return cap.cap != 0; }
 
   std::size_t copy_bytes = 0;  // of a token whose channels are not adjacent
 

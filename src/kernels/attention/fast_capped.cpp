@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strips and tiles whose scores have a soft cap, for every instruction set.
+#include "kernels/attention/fast_capped.h"
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/fast_capped.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#include "kernels/attention/fast_products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+// With u = x 2 / cap log2(e) and E = 2^u - 1: tanh = E / (E + 2), its slope 4 2^u / (E + 2)^2.
+struct Capped {
+  F value, slope;
+};
+#if HWY_HAVE_SCALABLE
+HWY_INLINE Capped CapF(F x, float cap, float) {
+  const float t = std::tanh(x / cap);
+  return {cap * t, 1 - t * t};
+}
+HWY_INLINE F HideF(F score, F start) {
+  return start == -HUGE_VALF ? start : score;
+}
+#else
+// E keeps its digits near 0: 2^n - 1 + 2^n f q(f), n = round(u), q within 2.2e-8 of (2^f - 1) / f. Beyond |u| = 26 tanh
+// is 1 in float.
+HWY_INLINE Capped CapF(F x, float cap, float inverse) {
+  const hn::RebindToSigned<FTag> di;
+  const F magic = SetF(12582912.0f + 127.0f), one = SetF(1.0f), two = SetF(2.0f);
+  const F u = hn::Min(hn::Max(MulF(x, SetF(inverse)), SetF(-26.0f)), SetF(26.0f));
+  const F t = hn::Add(u, magic), f = hn::Sub(u, hn::Sub(t, magic));
+  F q = hn::MulAdd(SetF(0.000154531634f), f, SetF(0.00133908633f));
+  q = hn::MulAdd(q, f, SetF(0.00961808302f));
+  q = hn::MulAdd(q, f, SetF(0.0555035695f));
+  q = hn::MulAdd(q, f, SetF(0.240226507f));
+  q = MulF(hn::MulAdd(q, f, SetF(0.693147182f)), f);
+  const F power = hn::BitCast(FTag(), hn::ShiftLeft<23>(hn::BitCast(di, t)));
+  const F e = hn::MulAdd(power, q, hn::Sub(power, one));
+  const F half = hn::Div(one, hn::Add(e, two));
+  const F whole = hn::MulAdd(power, q, power);  // 2^u
+  return {MulF(MulF(e, half), SetF(cap)), MulF(MulF(whole, SetF(4.0f)), MulF(half, half))};
+}
+HWY_INLINE F HideF(F score, F start) {
+  return hn::IfThenElse(hn::Eq(start, SetF(-HUGE_VALF)), start, score);
+}
+#endif
+
+// What becomes of a sum of a product: relative to the base, or to 0 where start values are under the cap.
+struct RowCap {
+  RowCap(const FastCap& c, const float* start_values, double base_of_row)
+      : cap(c.cap),
+        inverse(2 * 1.44269504f / c.cap),
+        under(c.starts),
+        start(start_values),
+        base(static_cast<float>(base_of_row)) {}
+  HWY_INLINE F operator()(F x, Index key, F& slope) const {
+    if (start == nullptr) return Put(x, slope);
+    const F y = LoadF(start + key);
+    if (!under) return AddF(Put(x, slope), y);
+    return HideF(Put(AddF(x, AddF(y, SetF(base))), slope), y);
+  }
+  HWY_INLINE F Put(F x, F& slope) const {
+    const Capped c = CapF(x, cap, inverse);
+    slope = c.slope;
+    return c.value;
+  }
+  float cap, inverse;
+  bool under;
+  const float* start;
+  float base;
+};
+
+// Sums of products of R rows, stored; returns their keys in whole vectors.
+template <int R>
+HWY_INLINE Index Products(const FastBlock& b, const FastStrip& s) {
+  const float zeros[R] = {};
+  FastStrip relative = s;
+  relative.shift = zeros;
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, false>(b, relative, keys);
+  if (keys < s.keys) ExponentTile<R, 1, false>(b, relative, keys), keys += kLanes;
+  return keys;
+}
+
+template <int R>
+HWY_NOINLINE bool CappedStrip(const FastBlock& b, const FastStrip& s, const FastCap& cap) noexcept {
+  F before[R];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) before[r] = LoadF(s.sums + r * kLanes);
+  const Index keys = Products<R>(b, s);
+  F largest = SetF(-127.0f);
+  for (int r = 0; r < R; ++r) {
+    const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], s.base[r]);
+    const F shift = SetF(cap.starts ? static_cast<float>(-s.reference[r]) : s.shift[r]);
+    F sum = LoadF(s.sums + r * kLanes), slope = shift;
+    float* x = s.weights + r * kBlockKeys;
+    for (Index key = 0; key < keys; key += kLanes) {
+      const F y = AddF(row(LoadF(x + key), key, slope), shift);
+      largest = MaxF(largest, y);
+      const F p = Exp2F(y);
+      StoreF(x + key, p);
+      sum = AddF(sum, p);
+    }
+    StoreF(s.sums + r * kLanes, sum);
+  }
+  if (HWY_UNLIKELY(!AllAtMostF(largest, kLargestExponent))) {
+    POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(s.sums + r * kLanes, before[r]);
+    return false;
+  }
+  AddValues<R>(b, s);
+  return true;
+}
+
+template <int R>
+HWY_NOINLINE bool CappedRescale(const FastBlock& b, const FastStrip& s,
+                                const FastCap& cap) noexcept {
+  const double zeros[R] = {};
+  FastStrip capped = s;
+  if (cap.starts) capped.base = zeros;
+  const Index keys = Products<R>(b, s);
+  bool usable = true;
+  for (int r = 0; r < R; ++r) {
+    const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], s.base[r]);
+    F slope = SetF(0);
+    float* x = s.weights + r * kBlockKeys;
+    for (Index key = 0; key < keys; key += kLanes) StoreF(x + key, row(LoadF(x + key), key, slope));
+    usable = RescaleRow<R>(b, capped, r, keys) && usable;
+  }
+  AddValues<R>(b, s);
+  return usable;
+}
+
+// p holds sums of q.k and becomes weights, s those of g.v and becomes gradients.
+template <int R, int N>
+HWY_INLINE void ProductTile(const FastTileKeys& t, const FastTileRows& s, Index key, Index stride) {
+  F c[R][N];
+  const Index panel = key / kPanel * kPanel;
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      SetF(0);
+  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(s.p + r * stride + key + x * kLanes, c[r][x]);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F less = SetF(-s.less[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
+  }
+  AddProduct(c, s.g, t.g_width, 1, t.v + panel * t.value_channels + key % kPanel, kPanel,
+             t.value_channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(s.s + r * stride + key + x * kLanes, c[r][x]);
+}
+
+template <int R>
+HWY_NOINLINE void CappedSlopes(const FastTileKeys& t, const FastCapRows& all, const FastCap& cap,
+                               Index stride) noexcept {
+  const FastTileRows& s = all.rows;
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ProductTile<R, 2>(t, s, keys, stride);
+  if (keys < s.keys) ProductTile<R, 1>(t, s, keys, stride), keys += kLanes;
+  for (int r = 0; r < R; ++r) {
+    const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], all.base[r]);
+    const F shift = SetF(cap.starts ? static_cast<float>(-all.reference[r]) : s.shift[r]);
+    for (Index key = 0; key < keys; key += kLanes) {
+      const Index at = r * stride + key;
+      F slope = shift;
+      const F p = Exp2F(AddF(row(LoadF(s.p + at), key, slope), shift));
+      StoreF(s.p + at, p);
+      StoreF(s.s + at, MulF(p, LoadF(s.s + at)));
+      StoreF(all.slope + at, slope);
+    }
+  }
+}
+
+void Multiply(float* s, const float* slope, Index rows, Index keys, Index stride) noexcept {
+  for (Index r = 0; r < rows; ++r)
+    for (Index key = 0; key < keys; key += kLanes) {
+      float* x = s + r * stride + key;
+      StoreF(x, MulF(LoadF(x), LoadF(slope + r * stride + key)));
+    }
+}
+
+#undef POSENC_UNROLL
+
+constexpr FastCapKernels kCapKernels{{CappedStrip<kStripRows>, CappedStrip<kFewRows>},
+                                     {CappedRescale<kStripRows>, CappedRescale<kFewRows>},
+                                     {CappedSlopes<kStripRows>, CappedSlopes<kFewRows>},
+                                     Multiply};
+
+}  // namespace
+
+const FastCapKernels* table_of_fast_cap() {
+  return &kCapKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::inline v0::detail {
+HWY_EXPORT(table_of_fast_cap);
+const FastCapKernels& fast_cap_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_fast_cap), isa);
+}
+}  // namespace posenc::v0::detail
+#endif
