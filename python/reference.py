@@ -18,13 +18,14 @@ Signatures, the first paragraph of `help()` and its list of arguments, written b
 """
 
 RESULTS = {"Attention", "Layer", "Model", "PathAttention", "hf.Report", "SelectiveAttention"}  # calls make them, not users
-INTERNAL = {"extra_repr"}
+INTERNAL = {"extra_repr", "hf.Report.attention", "hf.Report.left"}
 DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 SCHEMES = """A class has the fields of its scheme as keyword arguments and its presets as class methods; `help()` and the linked page list them.
 """
 # Arguments whose types HEAD states, beside ALIASES.
 NAMED = set("order layout kind what tower heads head_dim key_heads context layer start seed rank ranks parameters inputs subject".split())
 ALIASES = re.compile(r"(EncodingLike|Iterable\[EncodingLike\]|PositionsLike|RotaryPlan|str|int|None)( \| |$)")
+LISTS = ("Sequence[int]", "Sequence[float]", "Sequence[int] | None", "Sequence[float] | None")
 
 
 def sentence(node):
@@ -64,7 +65,7 @@ def every_argument(node):
 def type_of(annotation, optional=False):
     """As written after a name; "" of Any. optional: its default is None, which needs no second mention."""
     text = ast.unparse(annotation) if annotation else "Any"
-    text = text.removesuffix(" | None") if optional else text
+    text = re.sub(r"\[(str|Any), Any\]", "", text.removesuffix(" | None") if optional else text)
     return "" if text == "Any" else f": {text}"
 
 
@@ -72,7 +73,7 @@ def stated_in_head(argument, written):
     """Whether HEAD says the type of an argument: by its default, its name, or a type of which all members have a name there."""
     text = ast.unparse(argument.annotation) if argument.annotation else ""
     aliases = "Like" in text and "DType" not in text and not ALIASES.sub("", text)
-    return written not in ("", "None", "...", "()") or argument.arg in NAMED or aliases
+    return written not in ("", "None", "...", "()") or argument.arg in NAMED or aliases or text in LISTS
 
 
 def one_argument(argument, default):
@@ -116,12 +117,19 @@ def in_new_arrays(node, functions):
     return functions.get(node.name[:-1]) if node.name.endswith("_") and sentence(node).startswith("The same in place") else None
 
 
+def in_place(name, functions):
+    """What is said below a function about the one that does the same in place."""
+    node = functions.get(name)
+    known = isinstance(node, ast.FunctionDef) and in_new_arrays(node, functions)
+    return f"\n`{name}`: {sentence(node)[0].lower()}{sentence(node)[1:]}\n" if known else ""
+
+
 def members(node, name):
     """(what is written, its sentence) of a class."""
     for f in node.body:
         if not isinstance(f, ast.FunctionDef) or (f.name.startswith("_") and f.name != "__init__"):
             continue
-        if f.name in INTERNAL or (f.name == "__init__" and name in RESULTS):
+        if {f.name, f"{name}.{f.name}"} & INTERNAL or (f.name == "__init__" and name in RESULTS):
             continue
         if f.name == "__init__":
             yield f"`{signature(f, node.name)}`", ""
@@ -137,6 +145,7 @@ def definitions(path):
 
 
 def entry(name, node, like=None):
+    """like: the function or class that has the same arguments or members, which are not described again."""
     if isinstance(node, ast.FunctionDef):
         listed, keywords = list(arguments(node)), {a.arg for a in node.args.kwonlyargs}
         below = [n for names, _ in listed for n in names if n in keywords]
@@ -145,7 +154,9 @@ def entry(name, node, like=None):
         lines = ["* " + ", ".join(f"`{own[n] if n in below else n}`" for n in names) + f": {text}" for names, text in listed]
         written = signature(node, name.split(".")[-1], like, below)
         return f"### {name}\n\n`{written}`\n\n{sentence(node)}{lacking(node, like)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
-    lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node, name)]
+    shared = [m for m in members(node, name) if like and m in list(members(like, like.name))]
+    lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node, name) if (what, text) not in shared]
+    lines += [f"* {', '.join(what for what, _ in shared)} as of `{like.name}`"] if shared else []
     return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
 
 
@@ -171,7 +182,8 @@ def page(package):
     text = (package / "__init__.py").read_text()
     stated = [ast.literal_eval(re.search(r"^__all__ = (\[.*?\])", t, re.M | re.S)[1]) for t in (text, (package / "_twins.py").read_text())]
     names = sorted(sum(stated, []), key=str.lower)
-    parts = [entry(n, found[n]) for n in names if n in found]
+    alike = {"PathAttention": found["Attention"], "SelectiveAttention": found["Attention"]}
+    parts = [entry(n, found[n], alike.get(n)) for n in names if n in found]
     missing = [n for n in names if n not in found and n != "__version__"]
     assert not missing, missing
     schemes = definitions(package / "_schemes.py")
@@ -199,7 +211,8 @@ def host(folder, others):
     names = ast.literal_eval(stated[1]) if stated else []
     if not names:
         return ""
-    entries = [entry(f"{folder.name}.{n}", found[n], model_of(found[n], found, others)) for n in sorted(names, key=str.lower) if n in found]
+    shown = [n for n in sorted(names, key=str.lower) if n in found and not in_new_arrays(found[n], found)]
+    entries = [entry(f"{folder.name}.{n}", found[n], model_of(found[n], found, others)) + in_place(f"{n}_", found) for n in shown]
     return f"\n## posenc.{folder.name}\n\n" + "\n".join(entries)
 
 
