@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "input_cache.h"
 #include "input_scheme.h"
 #include "posenc/absolute/embed.h"
 #include "posenc/absolute/initial.h"
@@ -26,61 +27,52 @@ std::vector<double> start_of(const Encoding& e, const Parameter& p, Index seed, 
   });
 }
 
-// A plan with what its parameters' gradients need.
-struct Input {
-  Encoding encoding;
-  std::vector<Parameter> parameters;
-  std::vector<std::vector<double>> values;  // of the parameters
-  LoweredInput lowered;
-  std::optional<InputPlan> plan;
-
-  std::vector<ConstTensorView> views() const {
-    std::vector<ConstTensorView> v;
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      v.push_back(tensor(values[i].data(), DType::f64, parameters[i].shape));
-    return v;
-  }
+// Lowered rows as Python holds them.
+struct PreparedInput {
+  std::shared_ptr<const LoweredRows> rows;
 };
 
-void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle given,
-                std::optional<Index> seed, nb::handle context) {
-  new (self) Input{encoding_of(encoding, kInput), {}, {}, {}, {}};
-  try {
-    self->parameters = parameters_of(self->encoding);
-    const NamedBorrowed named(given, kInput);
-    std::string known;
-    for (const Parameter& p : self->parameters) known += (known.empty() ? "" : ", ") + p.name;
-    for (const auto& given_array : named.arrays) {
-      const std::string& name = given_array.first;
-      if (std::none_of(self->parameters.begin(), self->parameters.end(),
-                       [&](const Parameter& p) { return p.name == name; }))
-        refuse_field(
-            kInput, "parameters",
-            "must be those that the encoding learns (" + (known.empty() ? "none" : known) + ")",
-            name);
-    }
-    for (std::size_t i = 0; i < self->parameters.size(); ++i) {
-      const Parameter& p = self->parameters[i];
-      if (const Borrowed* b = named.find(p.name))
-        self->values.push_back(parameter_values(kInput, p, b->const_view()));
-      else if (seed)
-        self->values.push_back(start_of(self->encoding, p, *seed, i));
-      else
-        refuse_field(kInput, "parameters",
-                     "must hold " + p.name +
-                         ", which the encoding learns; seed= draws it as before training");
-    }
-    const std::vector<ConstTensorView> views = self->views();
-    with_absolute(self->encoding, [&](const auto& s) { s.lower(views, self->lowered); });
-    rescale(self->lowered, self->encoding, context_of(context, kInput));
-    self->plan.emplace(self->lowered, dtype_of(dtype, kInput));
-  } catch (...) {
-    self->~Input();
-    throw;
+std::vector<std::vector<double>> given_values(const Encoding& encoding, nb::handle given,
+                                              std::optional<Index> seed) {
+  const std::vector<Parameter> parameters = parameters_of(encoding);
+  const NamedBorrowed named(given, kInput);
+  std::string known;
+  for (const Parameter& p : parameters) known += (known.empty() ? "" : ", ") + p.name;
+  for (const auto& given_array : named.arrays) {
+    const std::string& name = given_array.first;
+    if (std::none_of(parameters.begin(), parameters.end(),
+                     [&](const Parameter& p) { return p.name == name; }))
+      refuse_field(
+          kInput, "parameters",
+          "must be those that the encoding learns (" + (known.empty() ? "none" : known) + ")",
+          name);
   }
+  std::vector<std::vector<double>> values;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    if (const Borrowed* b = named.find(p.name))
+      values.push_back(parameter_values(kInput, p, b->const_view()));
+    else if (seed)
+      values.push_back(start_of(encoding, p, *seed, i));
+    else
+      refuse_field(
+          kInput, "parameters",
+          "must hold " + p.name + ", which the encoding learns; seed= draws it as before training");
+  }
+  return values;
 }
 
-nb::object apply(const Input& self, nb::handle x, nb::handle positions, nb::handle out) {
+void make_input(PreparedInput* self, nb::handle encoding, nb::handle dtype, nb::handle given,
+                std::optional<Index> seed, nb::handle context) {
+  const Encoding e = encoding_of(encoding, kInput);
+  std::vector<std::vector<double>> values = given_values(e, given, seed);
+  const Context c = context_of(context, kInput);
+  new (self) PreparedInput{lowered_rows(e, c, dtype_of(dtype, kInput), std::move(values))};
+}
+
+nb::object apply(const PreparedInput& prepared, nb::handle x, nb::handle positions,
+                 nb::handle out) {
+  const LoweredRows& self = *prepared.rows;
   const Borrowed in = optional_array(x, {kInput, "x"}, Use::read);
   const PositionsArgument p(positions, {kInput, "positions"});
   nb::object result;
@@ -89,41 +81,43 @@ nb::object apply(const Input& self, nb::handle x, nb::handle positions, nb::hand
   } else if (in.given()) {
     const TensorView& v = in.view();
     std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
-    if (!shape.empty()) shape.back() += self.plan->appended();
+    if (!shape.empty()) shape.back() += self.plan.appended();
     result = new_array(v.dtype, shape);
   } else {
     Index width = 0;
     for (const InputTerm& t : self.lowered.terms) width = std::max(width, t.first + t.width);
-    std::vector<Index> shape{p.value().count, std::max(width, self.plan->appended())};
+    std::vector<Index> shape{p.value().count, std::max(width, self.plan.appended())};
     if (p.value().batch > 1) shape.insert(shape.begin(), p.value().batch);
-    result = new_array(self.plan->dtype(), shape);
+    result = new_array(self.plan.dtype(), shape);
   }
   const Borrowed y(result, {kInput, "out"}, Use::write);
   const nb::gil_scoped_release free;
-  self.plan->apply(in.const_view(), p.value(), y.view());
+  self.plan.apply(in.const_view(), p.value(), y.view());
   return result;
 }
 
 // d: of the parameters, f64, written.
-void gradient_of(const Input& self, const ConstTensorView& x, const Positions& p,
+void gradient_of(const LoweredRows& self, const ConstTensorView& x, const Positions& p,
                  const ConstTensorView& d_y, const TensorView& d_x, std::span<const TensorView> d) {
   const OwnedInputGradients g = zero_gradients(self.lowered);
   const auto rank = static_cast<std::size_t>(d_y.rank);
-  std::vector<std::byte> work(self.plan->gradient_workspace(rank == 3 ? d_y.shape[0] : 1,
-                                                            rank >= 2 ? d_y.shape[rank - 2] : 0));
-  self.plan->gradient(x, p, d_y, d_x, g.terms, work);
+  std::vector<std::byte> work(self.plan.gradient_workspace(rank == 3 ? d_y.shape[0] : 1,
+                                                           rank >= 2 ? d_y.shape[rank - 2] : 0));
+  self.plan.gradient(x, p, d_y, d_x, g.terms, work);
   const std::vector<ConstTensorView> values = self.views();
   with_absolute(self.encoding, [&](const auto& s) { s.pull_back(values, g.terms, d); });
 }
 
 // (d_x, {name: gradient of the parameter})
-nb::object gradient(const Input& self, nb::handle d_y, nb::handle positions, nb::handle x) {
+nb::object gradient(const PreparedInput& prepared, nb::handle d_y, nb::handle positions,
+                    nb::handle x) {
+  const LoweredRows& self = *prepared.rows;
   const Borrowed dy(d_y, {kInput, "d_out"}, Use::read);
   const Borrowed in = optional_array(x, {kInput, "x"}, Use::read);
   const PositionsArgument p(positions, {kInput, "positions"});
   const TensorView& v = dy.view();
   std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
-  if (!shape.empty()) shape.back() -= self.plan->appended();
+  if (!shape.empty()) shape.back() -= self.plan.appended();
   const nb::object d_x = new_array(v.dtype, shape);
   const Borrowed dx(d_x, {kInput, "d_x"}, Use::write);
   std::vector<std::vector<double>> d(self.parameters.size());
@@ -143,8 +137,9 @@ nb::object gradient(const Input& self, nb::handle d_y, nb::handle positions, nb:
 }
 
 // The same into arrays that are there: d_parameters by name, zeros of f64.
-void gradient_into(const Input& self, nb::handle d_y, nb::handle positions, nb::handle x,
-                   nb::handle d_x, nb::dict d_parameters) {
+void gradient_into(const PreparedInput& prepared, nb::handle d_y, nb::handle positions,
+                   nb::handle x, nb::handle d_x, nb::dict d_parameters) {
+  const LoweredRows& self = *prepared.rows;
   const Borrowed dy(d_y, {kInput, "d_out"}, Use::read), in(x, {kInput, "x"}, Use::read);
   const PositionsArgument p(positions, {kInput, "positions"});
   const Borrowed dx(d_x, {kInput, "d_x"}, Use::write);
@@ -324,8 +319,8 @@ void add_embed(nb::module_& m) {
 }  // namespace
 
 void add_input(nb::module_& m) {
-  nb::class_<Input>(m, "InputPlan",
-                    "Rows of an encoding at the input, prepared for one type of elements.")
+  nb::class_<PreparedInput>(m, "InputPlan",
+                            "Rows of an encoding at the input, prepared for one type of elements.")
       .def("__init__", &make_input, nb::arg("encoding").none(), nb::arg("dtype") = "float32",
            nb::kw_only(), nb::arg("parameters") = nb::none(), nb::arg("seed") = nb::none(),
            nb::arg("context") = nb::none(),
@@ -348,15 +343,15 @@ void add_input(nb::module_& m) {
                    "Any, d_parameters: dict[str, Any]) -> None"),
            "The same into arrays that are there: `d_parameters` by name, zeros of float64.")
       .def_prop_ro(
-          "appended", [](const Input& i) { return i.plan->appended(); },
+          "appended", [](const PreparedInput& i) { return i.rows->plan.appended(); },
           "Channels that are appended to x.")
       .def_prop_ro(
           "parameters",
-          [](const Input& i) {
+          [](const PreparedInput& i) {
             nb::dict named;
-            for (std::size_t n = 0; n < i.parameters.size(); ++n)
-              named[nb::str(i.parameters[n].name.c_str())] =
-                  new_array(i.values[n], i.parameters[n].shape);
+            for (std::size_t n = 0; n < i.rows->parameters.size(); ++n)
+              named[nb::str(i.rows->parameters[n].name.c_str())] =
+                  new_array(i.rows->values[n], i.rows->parameters[n].shape);
             return named;
           },
           nb::sig("def parameters(self) -> dict[str, Any]"),

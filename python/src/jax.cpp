@@ -7,9 +7,9 @@
 #include <unordered_map>
 
 #include "bindings.h"
+#include "input_cache.h"
 #include "input_lookup.h"
 #include "input_scheme.h"
-#include "posenc/absolute/plan.h"
 #include "posenc/posenc.h"
 #include "xla.h"
 
@@ -96,32 +96,17 @@ void rotate_call(const Call& c) {
 }
 
 // A scheme at the input with the parameters that are arguments `first` and after.
-struct Rows {
-  Encoding encoding;
-  std::vector<Parameter> parameters;
+std::shared_ptr<const LoweredRows> rows_of(const Call& c, DType dtype, Index first) {
+  Encoding encoding = parse_encoding(c.text("encoding"));
+  const std::vector<Parameter> parameters = parameters_of(encoding);
+  if (c.arguments() - first != static_cast<Index>(parameters.size()))
+    refuse_field(kJax, "parameters", "must be those of the encoding, one array each",
+                 c.arguments() - first);
   std::vector<std::vector<double>> values;
-  std::vector<ConstTensorView> views;
-  LoweredInput lowered;
-
-  Rows(const Call& c, Index first) : encoding(parse_encoding(c.text("encoding"))) {
-    parameters = parameters_of(encoding);
-    if (c.arguments() - first != static_cast<Index>(parameters.size()))
-      refuse_field(kJax, "parameters", "must be those of the encoding, one array each",
-                   c.arguments() - first);
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      values.push_back(
-          parameter_values(kInput, parameters[i], c.argument(first + static_cast<Index>(i))));
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      views.push_back(tensor(values[i].data(), DType::f64, parameters[i].shape));
-    with_absolute(encoding, [&](const auto& s) { s.lower(views, lowered); });
-    rescale(lowered, encoding, c.context());
-  }
-};
-
-InputPlan plan_of_rows(const Call& c, DType dtype, Index first) {
-  if (c.arguments() > first) return InputPlan(Rows(c, first).lowered, dtype);
-  return kept<InputPlan>(key_of(c, dtype),
-                         [&] { return InputPlan(Rows(c, first).lowered, dtype); });
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    values.push_back(
+        parameter_values(kInput, parameters[i], c.argument(first + static_cast<Index>(i))));
+  return lowered_rows(std::move(encoding), c.context(), dtype, std::move(values));
 }
 
 // Where the parameters, arguments `first` and after, are tables that are added.
@@ -137,7 +122,7 @@ void compose_call(const Call& c) {
   const ConstTensorView x = c.argument(0);
   const auto tables = tables_of(c, x, c.argument(1), 2);
   if (tables && add_tables(*tables, c.result(0))) return;
-  plan_of_rows(c, x.dtype, 2).apply(x, positions(c.argument(1)), c.result(0));
+  rows_of(c, x.dtype, 2)->plan.apply(x, positions(c.argument(1)), c.result(0));
 }
 
 void write_values(const std::vector<double>& from, const TensorView& to) {
@@ -171,20 +156,20 @@ bool gradient_of_tables(const Call& c) {
 void compose_gradient_call(const Call& c) {
   const ConstTensorView d_y = c.argument(0), x = c.argument(1);
   if (gradient_of_tables(c)) return;
-  const Rows rows(c, 3);
-  const InputPlan plan(rows.lowered, x.dtype);
+  const std::shared_ptr<const LoweredRows> kept_rows = rows_of(c, x.dtype, 3);
+  const LoweredRows& rows = *kept_rows;
   const OwnedInputGradients g = zero_gradients(rows.lowered);
   const auto rank = static_cast<std::size_t>(x.rank);
   std::vector<std::byte> work(
-      plan.gradient_workspace(rank == 3 ? x.shape[0] : 1, rank >= 2 ? x.shape[rank - 2] : 0));
-  plan.gradient(x, positions(c.argument(2)), d_y, c.result(0), g.terms, work);
+      rows.plan.gradient_workspace(rank == 3 ? x.shape[0] : 1, rank >= 2 ? x.shape[rank - 2] : 0));
+  rows.plan.gradient(x, positions(c.argument(2)), d_y, c.result(0), g.terms, work);
   std::vector<std::vector<double>> d(rows.parameters.size());
   std::vector<TensorView> views;
   for (std::size_t i = 0; i < d.size(); ++i) {
     d[i].resize(rows.values[i].size());
     views.push_back(tensor(d[i].data(), DType::f64, rows.parameters[i].shape));
   }
-  with_absolute(rows.encoding, [&](const auto& s) { s.pull_back(rows.views, g.terms, views); });
+  with_absolute(rows.encoding, [&](const auto& s) { s.pull_back(rows.views(), g.terms, views); });
   for (std::size_t i = 0; i < d.size(); ++i)
     write_values(d[i], c.result(1 + static_cast<Index>(i)));
 }

@@ -41,7 +41,7 @@ LoweredAttention KeptPlan::lower(std::span<const NamedArray> parameters,
     }
   }
   LoweredAttention made = plan_.lower(parameters, distance);
-  ++lowerings();
+  count_lowering();
   const std::lock_guard lock(recent_->mutex);
   recent_->lowered.push_front(made);
   if (recent_->lowered.size() > kMostLowered) recent_->lowered.pop_back();
@@ -78,6 +78,9 @@ std::shared_ptr<KeptPlan> kept_plan(const std::string& key,
 
 std::uint64_t lowered_count() noexcept {
   return lowerings();
+}
+void count_lowering() noexcept {
+  ++lowerings();
 }
 
 }  // namespace posenc::python

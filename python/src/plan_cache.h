@@ -34,7 +34,8 @@ std::string plan_key(const std::vector<std::string>& texts, const AttentionSizes
 // kept. From any thread.
 std::shared_ptr<KeptPlan> kept_plan(const std::string& key,
                                     const std::function<AttentionPlan()>& make);
-// How often this process lowered a plan for `attend`.
+// How often this process lowered encodings that no cache had: of `attend` and at the input.
 std::uint64_t lowered_count() noexcept;
+void count_lowering() noexcept;
 
 }  // namespace posenc::python

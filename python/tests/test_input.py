@@ -35,6 +35,21 @@ def test_learned_tables_and_their_gradient(random):
     assert (started == posenc.InputPlan(encoding, seed=3).parameters["table"]).all() and started.std() > 0
 
 
+def test_equal_parameters_lower_once(random):
+    make = lambda table, **more: posenc.InputPlan("learned rows=9 width=4 l2norm=true", parameters={"table": table}, **more).apply(None, [3, 8])
+    table = random.normal(size=(9, 4))
+    before = posenc._posenc.lowered_count()
+    first = make(table)
+    assert posenc._posenc.lowered_count() == before + 1
+    assert (make(table.copy()) == first).all() and posenc._posenc.lowered_count() == before + 1
+    other = table.copy()
+    other[8, 3] = numpy.nextafter(table[8, 3], 9)
+    make(other)
+    assert posenc._posenc.lowered_count() == before + 2
+    assert make(table, dtype="float64").dtype == numpy.float64 and posenc._posenc.lowered_count() == before + 3
+    assert (make(table) == first).all() and posenc._posenc.lowered_count() == before + 3
+
+
 def test_embed_is_one_sum_and_a_norm(random):
     words, places = random.normal(size=(9, 4)), random.normal(size=(5, 4))
     ids = numpy.array([[1, 8, 3], [0, 0, 2]])

@@ -9,6 +9,7 @@
 """
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -63,8 +64,12 @@ def compose(
             raise ValueError(f"[jax] parameters must be the learned arrays of the encoding, {names}, got {list(given)}")
     x = jnp.asarray(x)
     learned = tuple(_real(given[name]) for name in names)
-    appended = _posenc.InputPlan(str(encoding), str(x.dtype), seed=0, context=context).appended
-    return _compose((*_words(encoding, context), appended), x, _whole(positions), learned)
+    return _compose((*_words(encoding, context), _appended(str(encoding), str(x.dtype), context)), x, _whole(positions), learned)
+
+
+@functools.lru_cache(256)
+def _appended(encoding: str, dtype: str, context: int | None) -> int:
+    return _posenc.InputPlan(encoding, dtype, seed=0, context=context).appended
 
 
 def _words(encoding: EncodingLike, context: int | None) -> tuple[str, str]:

@@ -79,6 +79,19 @@ def test_rows_at_the_input_are_those_of_numpy(scheme, learned, jit):
         assert (numpy.asarray(d) == want_named[name].astype(numpy.float32)).all() and numpy.abs(d).max() > 0
 
 
+def test_a_step_of_training_lowers_once():
+    x, p = normal(5, 4), jnp.arange(5)
+    loss = lambda t: (posenc.jax.compose("learned rows=9 width=4 l2norm=true", x, p, parameters={"table": t}) ** 2).sum()
+    table = normal(9, 4)
+    loss(jnp.ones((9, 4)))  # the channels of this encoding are found once
+    for n in range(3):
+        before = posenc._posenc.lowered_count()
+        d = jax.grad(loss)(table)
+        d.block_until_ready()
+        assert posenc._posenc.lowered_count() == before + 1, n
+        table = table - 0.1 * d
+
+
 def test_training_reaches_a_table():
     """Ten steps of descent bring a learned table nearer to another one."""
     target, p, zero = normal(9, 4), jnp.arange(9), jnp.zeros((9, 4))

@@ -96,6 +96,19 @@ def test_second_derivatives_are_refused():
         torch.func.grad(lambda t: pt.embed([t], [torch.arange(5)]).sum())(table.detach())
 
 
+def test_a_step_of_training_lowers_once():
+    table = torch.randn(9, 4, requires_grad=True)
+    step = torch.optim.SGD([table], lr=0.1)
+    compose = lambda table: pt.compose("learned rows=9 width=4 l2norm=true", torch.randn(5, 4), positions=torch.arange(5), parameters={"table": table})
+    compose(torch.ones(9, 4, requires_grad=True)).sum().backward()  # the channels of this encoding are found once
+    for n in range(3):
+        before = posenc._posenc.lowered_count()
+        compose(table).square().sum().backward()
+        assert posenc._posenc.lowered_count() == before + 1, n
+        step.step()
+        step.zero_grad()
+
+
 def test_embed():
     words, places = numbers(9, 8), numbers(6, 8)
     rows, gamma, beta = numbers(2, 4, 8), numbers(8), numbers(8)
