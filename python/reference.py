@@ -14,7 +14,7 @@ Signatures, the first paragraph of `help()` and its list of arguments, written b
 * `...`: the keywords listed below, or the arguments of the function that the text names.
 * Encodings are schemes, with or without scalings, or SCHEME texts; positions are arrays, lists or ranges, and text such as "0:4096" for the functions of verbs. A subject is a model, its path, or encodings.
 * `order`, `layout`, `kind`, `what` and `tower` are text; `heads`, `head_dim`, `key_heads`, `context`, `layer`, `start`, `seed`, `rank` and `ranks` integers; `parameters` and `inputs` arrays by name.
-* Other arguments without a type are arrays or lists.
+* Other arguments without a type are arrays or lists, in `posenc.torch` tensors.
 """
 
 RESULTS = {"Attention", "Layer", "Model", "PathAttention", "hf.Report", "SelectiveAttention"}  # calls make them, not users
@@ -25,7 +25,7 @@ SCHEMES = """A class has the fields of its scheme as keyword arguments and its p
 # Arguments whose types HEAD states, beside ALIASES.
 NAMED = set("order layout kind what tower heads head_dim key_heads context layer start seed rank ranks parameters inputs subject".split())
 ALIASES = re.compile(r"(EncodingLike|Iterable\[EncodingLike\]|PositionsLike|RotaryPlan|str|int|None)( \| |$)")
-LISTS = ("Sequence[int]", "Sequence[float]", "Sequence[int] | None", "Sequence[float] | None")
+LISTS = re.compile(r"Sequence\[(int|float|Tensor)\]|Tensor")
 
 
 def sentence(node):
@@ -72,8 +72,9 @@ def type_of(annotation, optional=False):
 def stated_in_head(argument, written):
     """Whether HEAD says the type of an argument: by its default, its name, or a type of which all members have a name there."""
     text = ast.unparse(argument.annotation) if argument.annotation else ""
+    text = text.removesuffix(" | None") if written == "None" else text
     aliases = "Like" in text and "DType" not in text and not ALIASES.sub("", text)
-    return written not in ("", "None", "...", "()") or argument.arg in NAMED or aliases or text in LISTS
+    return written not in ("", "None", "...", "()") or argument.arg in NAMED or aliases or bool(LISTS.fullmatch(text))
 
 
 def one_argument(argument, default):
@@ -121,7 +122,7 @@ def in_place(name, functions):
     """What is said below a function about the one that does the same in place."""
     node = functions.get(name)
     known = isinstance(node, ast.FunctionDef) and in_new_arrays(node, functions)
-    return f"\n`{name}`: {sentence(node)[0].lower()}{sentence(node)[1:]}\n" if known else ""
+    return f"  * `{name}`: {sentence(node)[0].lower()}{sentence(node)[1:]}\n" if known else ""
 
 
 def members(node, name):
@@ -151,13 +152,17 @@ def entry(name, node, like=None):
         below = [n for names, _ in listed for n in names if n in keywords]
         below = below if keywords == set(below) else []
         own = every_argument(node)
-        lines = ["* " + ", ".join(f"`{own[n] if n in below else n}`" for n in names) + f": {text}" for names, text in listed]
+        lines = ["  * " + ", ".join(f"`{own[n] if n in below else n}`" for n in names) + f": {text}" for names, text in listed]
         written = signature(node, name.split(".")[-1], like, below)
-        return f"### {name}\n\n`{written}`\n\n{sentence(node)}{lacking(node, like)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
+        return "\n".join([f"* `{written}`: {sentence(node)}{lacking(node, like)}", *lines]) + "\n"
     shared = [m for m in members(node, name) if like and m in list(members(like, like.name))]
     lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node, name) if (what, text) not in shared]
     lines += [f"* {', '.join(what for what, _ in shared)} as of `{like.name}`"] if shared else []
-    return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
+    return f"\n### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
+
+
+def functions_first(names, found):
+    return sorted(names, key=lambda n: (isinstance(found[n], ast.ClassDef), n.lower()))
 
 
 def pages_of_schemes():
@@ -181,16 +186,16 @@ def page(package):
         found.update(definitions(package / source))
     text = (package / "__init__.py").read_text()
     stated = [ast.literal_eval(re.search(r"^__all__ = (\[.*?\])", t, re.M | re.S)[1]) for t in (text, (package / "_twins.py").read_text())]
-    names = sorted(sum(stated, []), key=str.lower)
+    names = sum(stated, [])
     alike = {"PathAttention": found["Attention"], "SelectiveAttention": found["Attention"]}
-    parts = [entry(n, found[n], alike.get(n)) for n in names if n in found]
+    parts = [entry(n, found[n], alike.get(n)) for n in functions_first([n for n in names if n in found], found)]
     missing = [n for n in names if n not in found and n != "__version__"]
     assert not missing, missing
     schemes = definitions(package / "_schemes.py")
     pages = pages_of_schemes()
     rows = scheme_lists([(n, c) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")], pages)
     hosts = "".join(host(package / name, found) for name in ("torch", "hf", "jax") if (package / name).is_dir())
-    return f"{HEAD}\n## Functions and classes\n\n" + "\n".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
+    return f"{HEAD}\n## Functions and classes\n\n" + "".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
 
 
 def model_of(node, found, others):
@@ -211,9 +216,9 @@ def host(folder, others):
     names = ast.literal_eval(stated[1]) if stated else []
     if not names:
         return ""
-    shown = [n for n in sorted(names, key=str.lower) if n in found and not in_new_arrays(found[n], found)]
+    shown = functions_first([n for n in names if n in found and not in_new_arrays(found[n], found)], found)
     entries = [entry(f"{folder.name}.{n}", found[n], model_of(found[n], found, others)) + in_place(f"{n}_", found) for n in shown]
-    return f"\n## posenc.{folder.name}\n\n" + "\n".join(entries)
+    return f"\n## posenc.{folder.name}\n\n" + "".join(entries)
 
 
 if __name__ == "__main__":

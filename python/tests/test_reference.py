@@ -17,4 +17,4 @@ def test_the_reference_is_current(source):
         path.write_text(made)
     assert path.read_text() == made, "POSENC_UPDATE_REFERENCE=1 python/test.sh build -k reference"
     for name in set(posenc.__all__) - {"__version__"}:
-        assert f"### {name}\n" in made or f"[`{name}`](" in made, name
+        assert f"* `{name}(" in made or f"### {name}\n" in made or f"[`{name}`](" in made, name
