@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// main alone, so that the rest of the command line links into other programs too.
+#include "posenc/report/process.h"
 #include "program.h"
 
 int main(int argc, char** argv) {
-  return posenc::cli::run_program(argc, argv);
+  return posenc::report::run_process(
+      {argv, argv + argc}, {posenc::cli::checks_of(argv), &posenc::cli::not_enough_memory});
 }

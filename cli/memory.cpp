@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's operator new: std::bad_alloc does not say how much was asked for.
-#include "memory.h"
+#include "program.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "exit.h"
+#include "posenc/report/process.h"
 #include "program.h"
 
 namespace posenc::cli {
@@ -19,9 +19,9 @@ report::Checks checks_of(char** argv) {
     if (problem) self = argv[0];
     const std::filesystem::path checks = self.parent_path() / "posenc-checks";
     execv(checks.c_str(), argv);
-    return {.code = fail(report::kResources,
-                         fmt::format("{} cannot be started: {}; selftest and bench need it",
-                                     checks.string(), std::strerror(errno)))};
+    return {.code = report::fail(report::kResources,
+                                 fmt::format("{} cannot be started: {}; selftest and bench need it",
+                                             checks.string(), std::strerror(errno)))};
   };
   return {start, start};
 }

@@ -27,4 +27,3 @@ posenc_archive(posenc_report_archive src/report/libposenc_report.a posenc_archiv
 add_library(posenc::report ALIAS posenc_report_archive)
 posenc_archive(posenc_conformance conformance/libposenc_conformance.a posenc_report_archive)
 posenc_archive(posenc_bench_lines bench/lines/libposenc_bench_lines.a posenc_report_archive)
-posenc_archive(posenc_program cli/libposenc_program.a posenc_report_archive)

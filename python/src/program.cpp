@@ -1,43 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `posenc` of the package, and selftest as a function.
-#include "program.h"
-
 #include <csignal>
 
 #include "bindings.h"
 #include "conformance/runner/selftest_report.h"
 #include "lines/bench_report.h"
-#include "memory.h"
-
-namespace posenc::cli {
-
-// No suites come with the package.
-report::Checks checks_of(char**) {
-  return {[](const report::SelftestOptions& o, const report::Request& r) {
-            return conformance::selftest(o, r, {});
-          },
-          &bench::bench_report};
-}
-
-// The program's own operator new knows how much was asked for; Python's process keeps its own.
-std::string not_enough_memory() {
-  return "not enough memory";
-}
-
-}  // namespace posenc::cli
+#include "posenc/report/process.h"
 
 namespace posenc::python {
 namespace {
 
-// Its exit code.
+// Its exit code. No suites come with the package.
 int program(const nb::list& words) {
-  std::vector<std::string> text = system_words(words);
-  std::vector<char*> argv;
-  for (std::string& t : text) argv.push_back(t.data());
-  argv.push_back(nullptr);
+  const std::vector<std::string> text = system_words(words);
+  const auto selftest = [](const report::SelftestOptions& o, const report::Request& r) {
+    return conformance::selftest(o, r, {});
+  };
   std::signal(SIGPIPE, SIG_DFL);  // Python ignores it; a filter ends with its reader
   const nb::gil_scoped_release free;
-  return cli::run_program(static_cast<int>(text.size()), argv.data());
+  return report::run_process(text, {.checks = {selftest, &bench::bench_report}});
 }
 
 // posenc.selftest/1 as text.

@@ -6,7 +6,7 @@
 
 #include "posenc/report/request.h"
 
-namespace posenc::cli {
+namespace posenc::report {
 
 // Streams that the caller closed are opened on /dev/null: else the first output file would take the
 // place of one and get the messages.
@@ -22,7 +22,7 @@ void say(std::string_view) noexcept;
 // A person at a terminal.
 bool stdout_is_terminal();
 bool stderr_is_terminal();
-report::Style style_for_stdout();
+Style style_for_stdout();
 
 // One line on stderr that rewrites itself; silent when stderr is no terminal.
 class ProgressLine {
@@ -37,4 +37,4 @@ class ProgressLine {
   int last_ = -1;
 };
 
-}  // namespace posenc::cli
+}  // namespace posenc::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "streams.h"
+#include "process/streams.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <system_error>
 
-namespace posenc::cli {
+namespace posenc::report {
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) == -1) {
@@ -39,7 +39,7 @@ bool stderr_is_terminal() {
   return isatty(STDERR_FILENO) == 1;
 }
 
-report::Style style_for_stdout() {
+Style style_for_stdout() {
   const char* no = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   return {stdout_is_terminal() && !(no && *no) && !(term && std::strcmp(term, "dumb") == 0)};
@@ -57,4 +57,4 @@ void ProgressLine::step(Index done, Index total, std::string_view detail) {
   say(fmt::format("\r\x1b[K{} {:3d} % {}", what_, percent, detail));
 }
 
-}  // namespace posenc::cli
+}  // namespace posenc::report

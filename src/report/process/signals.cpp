@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "signals.h"
+#include "process/signals.h"
 
 #include <signal.h>
 
 #include "posenc/io/array.h"
 
-namespace posenc::cli {
+namespace posenc::report {
 namespace {
 
 // Only what a handler may call. The signal comes again with its default action, which ends the
@@ -30,4 +30,4 @@ void remove_files_on_signals() {
   }
 }
 
-}  // namespace posenc::cli
+}  // namespace posenc::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exit.h"
+#include "process/exit.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include "posenc/report/process.h"
 #include "posenc/report/request.h"
-#include "streams.h"
+#include "process/streams.h"
 
-namespace posenc::cli {
+namespace posenc::report {
 
 int fail(int code, std::string_view message) {
   say(fmt::format("posenc: {}\n", message));
@@ -22,14 +23,13 @@ int code_of(const std::system_error& e) {
        {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
         std::errc::not_enough_memory, std::errc::bad_file_descriptor,
         std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
-    if (e.code() == full) return report::kResources;
-  return e.code().value() == EDQUOT ? report::kResources : report::kBadInput;
+    if (e.code() == full) return kResources;
+  return e.code().value() == EDQUOT ? kResources : kBadInput;
 }
 
 int finished(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  return fail(report::kResources,
-              fmt::format("stdout cannot be written: {}", std::strerror(errno)));
+  return fail(kResources, fmt::format("stdout cannot be written: {}", std::strerror(errno)));
 }
 
-}  // namespace posenc::cli
+}  // namespace posenc::report
