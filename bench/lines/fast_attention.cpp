@@ -163,9 +163,21 @@ struct FastAttend {
   }
   void run() { shape.gradient == Gradient::none ? forward() : backward(); }
 
+  // The terms of a call of one query.
+  std::vector<Term> terms_of_query(Index i) const {
+    std::vector<Term> of(terms.begin(), terms.end());
+    for (Term& t : of)
+      if (auto* product = std::get_if<ProductTerm>(&t))
+        if (ConstHeads& given = product->query.given; given.tokens > 1) {
+          given.data = static_cast<const double*>(given.data) + i * given.token_stride;
+          given.tokens = 1;
+        }
+    return of;
+  }
   // Gradients of a few rows of q by the exact engine.
   double backward_error() {
     double worst = 0;
+    std::vector<Term> one;
     for (std::vector<float>& g : gradients) std::fill(g.begin(), g.end(), 0.0f);
     backward();
     AttentionArgs few = args;
@@ -174,6 +186,7 @@ struct FastAttend {
       few.q = heads(x[0].data() + at_row, 1, shape.heads, shape.dim);
       const OwnedPositions here = arange(i, 1);
       few.query_positions = here, few.mask.query_offset = i, few.exact = true;
+      few.terms = one = terms_of_query(i);
       std::vector<float> want(static_cast<std::size_t>(shape.heads * shape.dim));
       AttentionGradients g;
       g.q = heads(want.data(), 1, shape.heads, shape.dim);
@@ -191,12 +204,14 @@ struct FastAttend {
   // A few rows by the definition, in double.
   double error() {
     AttentionArgs few = args;
+    std::vector<Term> one;
     std::vector<float> want(static_cast<std::size_t>(shape.heads * shape.dim));
     double worst = 0;
     for (const Index i : {Index{0}, Index{1}, shape.tokens / 3, shape.tokens - 1}) {
       few.q = heads(x[0].data() + i * shape.heads * shape.dim, 1, shape.heads, shape.dim);
       const OwnedPositions here = arange(i, 1);
       few.query_positions = here, few.mask.query_offset = i, few.exact = true;
+      few.terms = one = terms_of_query(i);
       attend(few, {heads(want.data(), 1, shape.heads, shape.dim), {}}, inline_executor());
       for (std::size_t c = 0; c < want.size(); ++c)
         worst = std::max(

@@ -6,6 +6,7 @@
 
 #include "attention/fast/starts.h"
 #include "core/element.h"
+#include "core/parallel.h"
 #include "posenc/attention/explain_plan.h"
 
 namespace posenc::inline v0::detail {
@@ -46,6 +47,14 @@ bool is_readable(const ConstHeads& y) noexcept {
   return y.dim_stride == 1 && y.dtype != DType::f64;
 }
 
+// Loops that the compiler makes vectors of.
+bool take_doubles(const double* x, Index channels, float factor, float* to) noexcept {
+  for (Index c = 0; c < channels; ++c) to[c] = factor * static_cast<float>(x[c]);
+  int beyond = 0;
+  for (Index c = 0; c < channels; ++c) beyond |= !(std::fabs(to[c]) <= kLargestValue);
+  return beyond == 0;
+}
+
 Index offset_of(const ConstHeads& x, Index heads, Index b, Index t, Index h) noexcept {
   return (x.batch == 1 ? 0 : b) * x.batch_stride + (x.tokens == 1 ? 0 : t) * x.token_stride +
          Grouping{heads, x.heads}.of(h) * x.head_stride;
@@ -60,6 +69,8 @@ bool take_vector(const FastKernels& k, const ConstHeads& x, Index b, Index t, In
   if (is_readable(x))
     return k.take_row[fast_type(x.dtype)](
         to, static_cast<const std::byte*>(x.data) + at * size_of(x.dtype), x.dim, factor);
+  if (x.dim_stride == 1 && x.dtype == DType::f64)
+    return take_doubles(static_cast<const double*>(x.data) + at, x.dim, factor, to);
   bool bounded = true;
   for (Index c = 0; c < x.dim; ++c) {
     to[c] = factor * static_cast<float>(float_element(x.data, x.dtype, at + c * x.dim_stride));
@@ -112,7 +123,8 @@ Index WideProducts::channels_of(const AttentionArgs& a) noexcept {
   return channels;
 }
 
-WideProducts::WideProducts(const ReadyCall& c, CallArena& arena)
+WideProducts::WideProducts(const ReadyCall& c, const FastKernels& kernels, CallArena& arena,
+                           const Executor& executor)
     : call_(c), channels_(channels_of(c.args)) {
   terms_ = arena.objects<WideProduct>(
       std::count_if(c.args.terms.begin(), c.args.terms.end(), WideProducts::takes));
@@ -128,11 +140,12 @@ WideProducts::WideProducts(const ReadyCall& c, CallArena& arena)
     if (t.key.content && t.query.content) content_scale_ += t.scale;
     if (t.key.content) continue;
     splits_groups_ = splits_groups_ || c.G % w.y.heads != 0;
-    if (!is_readable(w.y)) copy_keys(w, arena);
+    if (!is_readable(w.y)) copy_keys(w, kernels, arena, executor);
   }
 }
 
-void WideProducts::copy_keys(WideProduct& w, CallArena& arena) {
+void WideProducts::copy_keys(WideProduct& w, const FastKernels& kernels, CallArena& arena,
+                             const Executor& executor) {
   const ConstHeads from = w.y;
   const Index size = from.batch * from.tokens * from.heads * from.dim;
   const std::span<float> to = arena.array<float>(size);
@@ -146,15 +159,14 @@ void WideProducts::copy_keys(WideProduct& w, CallArena& arena) {
          from.dim,
          1,
          DType::f32};
-  for (Index n = 0; n < size && !arena.counts(); ++n) {
-    const Index c = n % from.dim, h = n / from.dim % from.heads,
-                t = n / from.dim / from.heads % from.tokens,
-                b = n / from.dim / from.heads / from.tokens;
-    to[static_cast<std::size_t>(n)] =
-        static_cast<float>(float_element(from.data, from.dtype,
-                                         b * from.batch_stride + t * from.token_stride +
-                                             h * from.head_stride + c * from.dim_stride));
-  }
+  if (arena.counts()) return;
+  parallel_for(executor, from.batch * from.tokens, size / kValuesPerTask,
+               [&](Index begin, Index end) noexcept {
+                 for (Index n = begin; n < end; ++n)
+                   for (Index h = 0; h < from.heads; ++h)
+                     take_vector(kernels, from, n / from.tokens, n % from.tokens, h, 1,
+                                 to.data() + (n * from.heads + h) * from.dim, from.dim);
+               });
 }
 
 bool WideProducts::add_query(const FastKernels& k, const ConstHeads& q, Index b, Index h, Index i,

@@ -31,7 +31,7 @@ struct WideProduct {
 
 class WideProducts {
  public:
-  WideProducts(const ReadyCall&, CallArena&);
+  WideProducts(const ReadyCall&, const FastKernels&, CallArena&, const Executor&);
   static bool takes(const Term&) noexcept;
   // Of q.k with all products of a call.
   static Index channels_of(const AttentionArgs&) noexcept;
@@ -53,7 +53,7 @@ class WideProducts {
   bool is_bounded(const FastKernels&, Index row, Index j, float* scratch) const noexcept;
 
  private:
-  void copy_keys(WideProduct&, CallArena&);
+  void copy_keys(WideProduct&, const FastKernels&, CallArena&, const Executor&);
 
   const ReadyCall& call_;
   std::span<WideProduct> terms_;

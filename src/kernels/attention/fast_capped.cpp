@@ -92,26 +92,101 @@ HWY_INLINE Index Products(const FastBlock& b, const FastStrip& s) {
   return keys;
 }
 
+// tanh(z) / z for |z| up to 1, from z^2, within 1e-8: most scores lie there, and nothing is divided.
+HWY_INLINE F RatioF(F square) {
+  F p = MulAddF(SetF(-0.00035232809f), square, SetF(0.00227864762f));
+  p = MulAddF(p, square, SetF(-0.00791248493f));
+  p = MulAddF(p, square, SetF(0.0214614104f));
+  p = MulAddF(p, square, SetF(-0.0538697056f));
+  p = MulAddF(p, square, SetF(0.13332139f));
+  p = MulAddF(p, square, SetF(-0.333332777f));
+  return MulAddF(p, square, SetF(1.0f));
+}
+
+// The rows of a tile. Exponents come from sums of products: relative to the reference of the row.
+struct TileCap {
+  FastCap cap;
+  const float* const* start;
+  const double *base, *reference;
+  const float* shift;
+
+  float after(int r) const { return cap.starts ? static_cast<float>(-reference[r]) : shift[r]; }
+};
+
+// In registers, where no sum exceeds the cap. False: nothing is changed but sums that start values were added to.
+template <int R, int N, bool kSlope>
+HWY_INLINE bool CapTile(F (&c)[R][N], const TileCap& t, Index key, float* slope, Index stride) {
+  const bool under = t.cap.starts && t.start != nullptr;
+  if (under) POSENC_UNROLL for (int r = 0; r < R; ++r) {
+      const F base = SetF(static_cast<float>(t.base[r]));
+      POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+          AddF(c[r][x], AddF(LoadF(t.start[r] + key + x * kLanes), base));
+    }
+  F most = SetF(0);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) most =
+      MaxF(most, AbsF(c[r][x]));
+  if (HWY_UNLIKELY(!AllAtMostF(most, t.cap.cap))) return false;
+  const F inverse = SetF(1 / t.cap.cap);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F after = SetF(t.after(r));
+    POSENC_UNROLL for (int x = 0; x < N; ++x) {
+      const F z = MulF(c[r][x], inverse), ratio = RatioF(MulF(z, z));
+      if constexpr (kSlope) {
+        const F tanh = MulF(z, ratio);
+        StoreF(slope + r * stride + key + x * kLanes,
+               MulAddF(MulF(tanh, SetF(-1.0f)), tanh, SetF(1.0f)));
+      }
+      const F add =
+          under || t.start == nullptr ? after : AddF(LoadF(t.start[r] + key + x * kLanes), after);
+      c[r][x] = MulAddF(c[r][x], ratio, add);
+    }
+  }
+  return true;
+}
+// The same of any sums, without those of start values, in memory.
+template <int R, int N, bool kSlope>
+HWY_NOINLINE void CapStored(float* sums, const TileCap& t, Index key, float* slope, Index stride) {
+  for (int r = 0; r < R; ++r) {
+    const RowCap row(t.cap, t.start == nullptr ? nullptr : t.start[r], t.base[r]);
+    const F after = SetF(t.after(r));
+    for (Index x = key; x < key + N * kLanes; x += kLanes) {
+      F left = after;
+      float* sum = sums + r * stride + x;
+      StoreF(sum, AddF(row(LoadF(sum), x, left), after));
+      if constexpr (kSlope) StoreF(slope + r * stride + x, left);
+    }
+  }
+}
+
+template <int R, int N>
+HWY_INLINE void CappedWeights(const FastBlock& b, const FastStrip& s, const TileCap& t, Index key,
+                              F& largest) {
+  F c[R][N];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      SetF(0);
+  const float* keys = b.k + key / kPanel * (b.channels * kPanel) + key % kPanel;
+  AddProduct(c, s.q, b.channels, 1, keys, kPanel, b.channels);
+  if (HWY_UNLIKELY((!CapTile<R, N, false>(c, t, key, nullptr, 0)))) {
+    const float zeros[R] = {};
+    FastStrip relative = s;
+    relative.shift = zeros;
+    ExponentTile<R, N, false>(b, relative, key);
+    CapStored<R, N, false>(s.weights, t, key, nullptr, kBlockKeys);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+        LoadF(s.weights + r * kBlockKeys + key + x * kLanes);
+  }
+  StoreWeights<R, N>(c, s, key, largest);
+}
+
 template <int R>
 HWY_NOINLINE bool CappedStrip(const FastBlock& b, const FastStrip& s, const FastCap& cap) noexcept {
   F before[R];
   POSENC_UNROLL for (int r = 0; r < R; ++r) before[r] = LoadF(s.sums + r * kLanes);
-  const Index keys = Products<R>(b, s);
+  const TileCap tile{cap, s.start, s.base, s.reference, s.shift};
   F largest = SetF(-127.0f);
-  for (int r = 0; r < R; ++r) {
-    const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], s.base[r]);
-    const F shift = SetF(cap.starts ? static_cast<float>(-s.reference[r]) : s.shift[r]);
-    F sum = LoadF(s.sums + r * kLanes), slope = shift;
-    float* x = s.weights + r * kBlockKeys;
-    for (Index key = 0; key < keys; key += kLanes) {
-      const F y = AddF(row(LoadF(x + key), key, slope), shift);
-      largest = MaxF(largest, y);
-      const F p = Exp2F(y);
-      StoreF(x + key, p);
-      sum = AddF(sum, p);
-    }
-    StoreF(s.sums + r * kLanes, sum);
-  }
+  Index key = 0;
+  for (; key + kLanes < s.keys; key += kPanel) CappedWeights<R, 2>(b, s, tile, key, largest);
+  if (key < s.keys) CappedWeights<R, 1>(b, s, tile, key, largest);
   if (HWY_UNLIKELY(!AllAtMostF(largest, kLargestExponent))) {
     POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(s.sums + r * kLanes, before[r]);
     return false;
@@ -139,45 +214,48 @@ HWY_NOINLINE bool CappedRescale(const FastBlock& b, const FastStrip& s,
   return usable;
 }
 
-// p holds sums of q.k and becomes weights, s those of g.v and becomes gradients.
 template <int R, int N>
-HWY_INLINE void ProductTile(const FastTileKeys& t, const FastTileRows& s, Index key, Index stride) {
+HWY_INLINE void CappedSlopeTile(const FastTileKeys& t, const FastCapRows& all, const TileCap& tile,
+                                Index key, Index stride) {
+  const FastTileRows& s = all.rows;
   F c[R][N];
   const Index panel = key / kPanel * kPanel;
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
       SetF(0);
-  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  const float* keys = t.k + panel * t.channels + key % kPanel;
+  AddProduct(c, s.q, t.q_width, 1, keys, kPanel, t.channels);
+  if (HWY_UNLIKELY((!CapTile<R, N, true>(c, tile, key, all.slope, stride)))) {
+    POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+        SetF(0);
+    AddProduct(c, s.q, t.q_width, 1, keys, kPanel, t.channels);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+        StoreF(s.p + r * stride + key + x * kLanes, c[r][x]);
+    CapStored<R, N, true>(s.p, tile, key, all.slope, stride);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+        LoadF(s.p + r * stride + key + x * kLanes);
+  }
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
-      StoreF(s.p + r * stride + key + x * kLanes, c[r][x]);
+      StoreF(s.p + r * stride + key + x * kLanes, Exp2F(c[r][x]));
   POSENC_UNROLL for (int r = 0; r < R; ++r) {
     const F less = SetF(-s.less[r]);
     POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
   }
   AddProduct(c, s.g, t.g_width, 1, t.v + panel * t.value_channels + key % kPanel, kPanel,
              t.value_channels);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
-      StoreF(s.s + r * stride + key + x * kLanes, c[r][x]);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) {
+    const Index at = r * stride + key + x * kLanes;
+    StoreF(s.s + at, MulF(c[r][x], LoadF(s.p + at)));
+  }
 }
 
 template <int R>
 HWY_NOINLINE void CappedSlopes(const FastTileKeys& t, const FastCapRows& all, const FastCap& cap,
                                Index stride) noexcept {
   const FastTileRows& s = all.rows;
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) ProductTile<R, 2>(t, s, keys, stride);
-  if (keys < s.keys) ProductTile<R, 1>(t, s, keys, stride), keys += kLanes;
-  for (int r = 0; r < R; ++r) {
-    const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], all.base[r]);
-    const F shift = SetF(cap.starts ? static_cast<float>(-all.reference[r]) : s.shift[r]);
-    for (Index key = 0; key < keys; key += kLanes) {
-      const Index at = r * stride + key;
-      F slope = shift;
-      const F p = Exp2F(AddF(row(LoadF(s.p + at), key, slope), shift));
-      StoreF(s.p + at, p);
-      StoreF(s.s + at, MulF(p, LoadF(s.s + at)));
-      StoreF(all.slope + at, slope);
-    }
-  }
+  const TileCap tile{cap, s.start, all.base, all.reference, s.shift};
+  Index key = 0;
+  for (; key + kLanes < s.keys; key += kPanel) CappedSlopeTile<R, 2>(t, all, tile, key, stride);
+  if (key < s.keys) CappedSlopeTile<R, 1>(t, all, tile, key, stride);
 }
 
 void Multiply(float* s, const float* slope, Index rows, Index keys, Index stride) noexcept {

@@ -54,10 +54,9 @@ HWY_INLINE void Exponents(F (&c)[R][N], const FastBlock& b, const FastStrip& s, 
              kPanel, b.channels);
 }
 
-template <int R, int N, bool kStart>
-HWY_INLINE void WeightTile(const FastBlock& b, const FastStrip& s, Index key, F& largest) {
-  F c[R][N];
-  Exponents<R, N, kStart>(c, b, s, key);
+// Weights of exponents, and their sums.
+template <int R, int N>
+HWY_INLINE void StoreWeights(F (&c)[R][N], const FastStrip& s, Index key, F& largest) {
   F most = c[0][0];
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) most =
       MaxF(most, c[r][x]);
@@ -71,6 +70,13 @@ HWY_INLINE void WeightTile(const FastBlock& b, const FastStrip& s, Index key, F&
     }
     StoreF(s.sums + r * kLanes, sum);
   }
+}
+
+template <int R, int N, bool kStart>
+HWY_INLINE void WeightTile(const FastBlock& b, const FastStrip& s, Index key, F& largest) {
+  F c[R][N];
+  Exponents<R, N, kStart>(c, b, s, key);
+  StoreWeights<R, N>(c, s, key, largest);
 }
 
 template <int R, int N>
