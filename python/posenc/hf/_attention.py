@@ -238,7 +238,7 @@ def replace_attention(model: torch.nn.Module, report: Any, force: bool = True, p
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
         why = _why_not(module)
-        if not why and not force:
+        if not why and not force and not pack:
             why = _speed.whole_layer(module, without_ours(module.config._attn_implementation or "eager"))
         if why:
             report.left(name, why)

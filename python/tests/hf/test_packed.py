@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import transformers
-from posenc.hf import _packed
+from posenc.hf import _packed, _speed
 
 import posenc.hf
 
@@ -100,6 +100,19 @@ def test_what_keeps_its_padding():
         report = posenc.hf.accelerate(decoder, attention=True, force=True)
         decoder(ids, attention_mask=seen, use_cache=True)
         assert all((c.taken, c.packed) == (1, 0) for c in report.attentions.values())
+
+
+def test_16_bit_layers_are_packed_although_their_own_attention_is_faster():
+    model, _ = build("bert")
+    model.to(torch.bfloat16)
+    ids, seen = batch()
+    with torch.no_grad():
+        want = model(ids, attention_mask=seen)[0][seen.bool()]
+        report = posenc.hf.accelerate(model)
+        got = model(ids, attention_mask=seen)[0][seen.bool()]
+        model(ids)
+    assert float((got - want).abs().max() / want.abs().max()) < 0.05
+    assert [(c.taken, c.packed, dict(c.original)) for c in report.attentions.values()] == [(1, 1, {_speed.FUSED: 1})] * 2
 
 
 class Mixing(torch.nn.Module):

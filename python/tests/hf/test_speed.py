@@ -52,7 +52,7 @@ def test_decode_steps_stay_with_the_model():
 
 def test_fused_attention_stays_unless_windows_are_short():
     model = build("bert", "sdpa").to(torch.bfloat16)
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, pack=False)
     assert not report.attentions and set(report.reasons.values()) == {_speed.FUSED} and "force=True overrides" in str(report)
     model = build("bert", "sdpa")
     report = posenc.hf.accelerate(model, attention=True)
