@@ -148,18 +148,28 @@ struct FastAttend {
     };
     AttentionGradients g;
     g.q = to(0), g.k = to(1), g.v = to(2);
-    TermGradient table;
-    if (shape.gradient == Gradient::table && shape.by == By::tupe) {
-      d_numbers.resize(numbers[0].size());
-      table.query = table.key = heads(d_numbers.data(), shape.tokens, shape.heads, shape.dim);
-      g.terms = std::span(&table, 1);
-    } else if (shape.gradient == Gradient::table) {
-      const ConstTensorView of = term_arrays(terms[0]).table;
-      d_numbers.resize(static_cast<std::size_t>(of.count()));
-      table.table = tensor(d_numbers.data(), {1, shape.heads, of.shape[2], of.shape[3]});
-      g.terms = std::span(&table, 1);
-    }
+    std::vector<TermGradient> of_terms;
+    for (std::size_t n = 0; shape.gradient == Gradient::table && n < terms.size(); ++n)
+      of_terms.push_back(term_gradient(n));
+    g.terms = of_terms;
     attend_backward(args, result(), {view(out), {}}, g, inline_executor());
+  }
+  TermGradient term_gradient(std::size_t n) {
+    const TermArrays of = term_arrays(terms[n]);
+    TermGradient to;
+    d_numbers.resize(3 * terms.size());
+    const auto vectors = [&](const ConstHeads& from, std::vector<double>& memory) {
+      if (from.data == nullptr) return Heads{};
+      memory.resize(static_cast<std::size_t>(from.tokens * from.heads * from.dim));
+      return heads(memory.data(), from.tokens, from.heads, from.dim);
+    };
+    to.query = vectors(of.query.given, d_numbers[3 * n]);
+    to.key = vectors(of.key.given, d_numbers[3 * n + 1]);
+    if (of.table.empty()) return to;
+    std::vector<double>& table = d_numbers[3 * n + 2];
+    table.resize(static_cast<std::size_t>(of.table.count()));
+    to.table = tensor(table.data(), {1, shape.heads, of.table.shape[2], of.table.shape[3]});
+    return to;
   }
   void run() { shape.gradient == Gradient::none ? forward() : backward(); }
 
@@ -224,7 +234,8 @@ struct FastAttend {
 
   FastShape shape;
   std::vector<float> x[3], out, gradients[3];
-  std::vector<double> d_numbers, sums;
+  std::vector<double> sums;
+  std::vector<std::vector<double>> d_numbers;
   std::deque<std::vector<double>> numbers;
   std::deque<std::vector<std::int32_t>> lines;
   OwnedPositions at;
@@ -306,6 +317,8 @@ std::vector<Line> fast_attention_lines() {
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::table}, 1.29));
   all.push_back(fast_line({4096, 8, 64, false, By::tupe, Gradient::table}, 1.3));
   all.push_back(fast_line({4096, 8, 64, true, By::capped, Gradient::inputs}, 1.52));
+  all.push_back(fast_line({4096, 8, 64, false, By::transformer_xl, Gradient::table}, 1.35));
+  all.push_back(fast_line({4096, 8, 64, false, By::deberta, Gradient::table}, 1.45));
   all.push_back(fast_line({512, 8, 64, false, By::plain, Gradient::inputs}, 1.35));
   return all;
 }

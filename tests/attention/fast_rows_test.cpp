@@ -43,6 +43,11 @@ struct RowsCall : FloatCall {
     t.scale = 0.3;
     return t;
   }
+  // One head of keys for all.
+  void share_keys() {
+    G = 1;
+    args.k = view(narrow[1], Tk, 1, D), args.v = view(narrow[2], Tk, 1, V);
+  }
   void add(const Term& t) { terms.push_back(t), args.terms = terms; }
 
   test::Random random;
@@ -101,30 +106,35 @@ TEST(FastRows, NumbersByDistanceBesideThem) {
 
 // Rows that no line of neighbouring distances picks: several lines, classes, an index for each pair, disabled pairs,
 // and positions that do not count up.
+struct PairsCall : RowsCall {
+  PairsCall(bool of_keys, int way) : RowsCall(1, 70, 100, 2, 8, 7) {
+    ProductTerm t = rows(Rows::buckets, of_keys, 1, 2);
+    const Index queries = way == 3 ? 70 : 3, keys = way == 3 ? 100 : 2;
+    lines.emplace_back();
+    for (Index n = 0; n < queries * keys; ++n)
+      lines.back().push_back(static_cast<std::int32_t>(n % 5 == 0 ? -1 : n % 4));
+    if (way == 1 || way == 2 || way == 3)
+      t.pair = {lines.back().data(), queries, keys, classes(70, queries), classes(100, keys)};
+    if (way == 2 || way == 3) t.lines[0] = {};
+    if (way == 0) t.lines[2] = line(Rows::clipped, 1);
+    back = arange(30, 70);
+    std::get<0>(back.value)[3] = 500;
+    if (way == 4) args.query_positions = back;
+    t.table = table(1, 2, 40, 8);
+    add(t);
+  }
+  ConstTensorView classes(Index tokens, Index count) {
+    numbers.emplace_back();
+    for (Index n = 0; n < tokens; ++n) numbers.back().push_back(n * 7 % count);
+    return tensor(std::as_const(numbers.back()).data(), {1, tokens});
+  }
+  OwnedPositions back;
+};
+
 TEST(FastRows, RowsPickedByPairs) {
   for (const bool of_keys : {false, true})
-    for (int way = 0; way < 5; ++way) {
-      RowsCall call(1, 140, 200, 2, 8, 7);
-      ProductTerm t = call.rows(Rows::buckets, of_keys, 1, 2);
-      const auto classes = [&](Index tokens, Index count) {
-        call.numbers.emplace_back();
-        for (Index n = 0; n < tokens; ++n) call.numbers.back().push_back(n * 7 % count);
-        return tensor(std::as_const(call.numbers.back()).data(), {1, tokens});
-      };
-      const Index queries = way == 3 ? 140 : 3, keys = way == 3 ? 200 : 2;
-      std::vector<std::int32_t> picked;
-      for (Index n = 0; n < queries * keys; ++n)
-        picked.push_back(static_cast<std::int32_t>(n % 5 == 0 ? -1 : n % 4));
-      if (way == 1 || way == 2 || way == 3)
-        t.pair = {picked.data(), queries, keys, classes(140, queries), classes(200, keys)};
-      if (way >= 2 && way < 4) t.lines[0] = {};
-      if (way == 0) t.lines[2] = call.line(Rows::clipped, 1);
-      OwnedPositions back = arange(60, 140);
-      if (way == 4) std::get<0>(back.value)[3] = 500, call.args.query_positions = back;
-      t.table = call.table(1, 2, 40, 8);
-      call.add(t);
-      EXPECT_EQ(call.wrong(), "") << "way " << way << " of keys " << of_keys;
-    }
+    for (int way = 0; way < 5; ++way)
+      EXPECT_EQ(PairsCall(of_keys, way).wrong(), "") << "way " << way << " of keys " << of_keys;
 }
 
 // Vectors that come with the term, for all queries or keys, or one for all; those of hidden keys may hold anything.
@@ -214,6 +224,85 @@ TEST(FastRows, AnyNumberOfThreadsGivesTheSameBits) {
   const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
   EXPECT_EQ(one.out, all.out);
   EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+}
+
+TEST(FastRowsBackward, LengthsAroundItsTiles) {
+  constexpr Index kLengths[] = {1, 13, 47, 97, 129};
+  constexpr Index kDims[] = {1, 3, 8, 20};
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
+        ++seed;
+        const bool of_keys = seed % 2 == 0 && queries >= 8;
+        const Index keys = kLengths[(seed * 7 + 3) % std::size(kLengths)];
+        RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
+                      seed);
+        call.add(call.rows(kind, of_keys, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
+        if (seed % 7 == 0 && queries >= 8) call.add(call.rows(Rows::buckets, true, 1, 2));
+        call.args.mask.causal = seed % 3 == 1;
+        if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+        ASSERT_EQ(call.wrong_backward(), "")
+            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
+            << call.D << ", rows " << static_cast<int>(kind) << " of keys " << of_keys;
+      }
+  }
+  reset_isa();
+}
+
+// Beside biases, with factors of queries, a stage before, and key heads that several query heads share.
+TEST(FastRowsBackward, BesideOtherTermsAndFactors) {
+  for (const Rows kind : {Rows::each, Rows::buckets}) {
+    RowsCall call(2, 70, 150, 2, 8, 5);
+    call.share_keys();
+    call.add(call.rows(kind, false, 1, 2));
+    call.add(call.rows(kind, true, 2, 1));
+    const std::vector<double> slopes{-0.02, 0.01, -0.03, -0.02};
+    call.add(LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})});
+    ProductTerm vector;
+    const std::vector<double> u = call.random.normals(2 * 8);
+    vector.key = kContent, vector.scale = 0.3;
+    vector.query.given = heads(tensor(u.data(), {1, 1, 2, 8}), HeadsLayout::bthd);
+    call.add(vector);
+    EXPECT_EQ(call.wrong_backward(), "");
+    std::vector<double> factor, head{0.5, 1.5};
+    for (int n = 0; n < 140; ++n) factor.push_back(0.5 + n % 7 * 0.1);
+    call.args.query_factor = tensor(std::as_const(factor).data(), {2, 70});
+    call.args.head_scale = tensor(std::as_const(head).data(), {1, 2});
+    const std::vector<double> bias = call.random.normals(8);
+    const Stage stages[] = {{.kind = StageKind::add, .q = tensor(bias.data(), {1, 8})}};
+    call.args.prepare = stages;
+    EXPECT_EQ(call.wrong_backward(), "");
+  }
+}
+
+TEST(FastRowsBackward, RowsPickedByPairs) {
+  for (const bool of_keys : {false, true})
+    for (int way = 0; way < 5; ++way)
+      EXPECT_EQ(PairsCall(of_keys, way).wrong_backward(), "") << way << " of keys " << of_keys;
+}
+
+TEST(FastRowsBackward, LeavesWhatFloatDoesNotHold) {
+  for (const bool of_keys : {false, true}) {
+    RowsCall call(1, 40, 60, 2, 8, 3);
+    call.add(call.rows(Rows::clipped, of_keys, 1, 2));
+    // It hides its pairs: every other number of the call is one that float holds.
+    for (std::size_t n = 0; n < 2; ++n)
+      for (float& x : call.narrow[n]) x = std::fabs(x);
+    std::fill_n(call.tables.back().begin() + 20 * 8, 8, -1e30);
+    AttentionArgs exact = call.args;
+    exact.exact = true;
+    EXPECT_EQ(gradients_of_fast(call.args).gradients, gradients_of_fast(exact).gradients);
+  }
+}
+
+TEST(FastRowsBackward, AnyNumberOfThreadsGivesTheSameBits) {
+  RowsCall call(3, 200, 300, 4, 16, 4);
+  for (const bool of_keys : {false, true}) call.add(call.rows(Rows::buckets, of_keys, 1, 1));
+  const CallResult one = gradients_of_fast(call.args, inline_executor()),
+                   all = gradients_of_fast(call.args);
+  EXPECT_EQ(one.gradients, all.gradients);
 }
 
 TEST(FastRows, FewQueriesOfKeysAreLeftToTheExactEngine) {

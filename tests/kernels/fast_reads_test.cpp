@@ -53,7 +53,7 @@ TEST(FastReads, SlicesIndexesAndColumns) {
   test::Random random(2);
   for (const Isa isa : supported_isas()) {
     const FastReadKernels& reads = fast_read_kernels(isa);
-    const Index count = 3 * fast_kernels(isa).lanes, rows = 5, steps = 40, from_row = count + 4;
+    const Index count = 6 * fast_kernels(isa).lanes, rows = 5, steps = 40, from_row = count + 4;
     const auto from = floats(random, steps * from_row), first = floats(random, rows * from_row);
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows + count));
     for (std::int32_t& n : index) n = static_cast<std::int32_t>(random.integer(0, steps - 1));
@@ -62,6 +62,9 @@ TEST(FastReads, SlicesIndexesAndColumns) {
     reads.add_slice(sliced.data(), from.data(), count);
     reads.add_indexed(indexed.data(), from.data(), middle, count);
     reads.add_columns(columns.data(), from_row, rows, from.data(), from_row, middle, count);
+    double all = 0;
+    for (Index j = 0; j < count; ++j) all += at(from, j);
+    ASSERT_NEAR(static_cast<double>(reads.sum(from.data(), count)), all, 1e-4) << isa_name(isa);
     const auto sum = [&](Index to, Index n) {
       return static_cast<float>(at(first, to)) + static_cast<float>(at(from, n));
     };

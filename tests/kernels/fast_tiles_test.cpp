@@ -141,5 +141,43 @@ TEST(FastTiles, DiagonalsAndDot) {
   });
 }
 
+TEST(FastTiles, ProductsAlongDiagonals) {
+  test::Random random(7);
+  on_every_isa_tiles([&](const FastTileKernels& k, const FastKernels&) {
+    for (const Index rows : {Index{1}, Index{7}, 2 * k.few_rows, k.tile_rows})
+      for (const Index keys : {Index{1}, Index{9}, k.tile_keys}) {
+        const Index margin = k.tile_stride - k.tile_keys, width = 2 * k.lanes * 3 / 2;
+        const Index lines = rows + keys + 4 * k.rows, zero = rows + 2 * k.rows;  // diagonal 0
+        TileFloats a(static_cast<std::size_t>(2 * margin + (rows + k.rows) * k.tile_stride), 0.0f);
+        for (Index i = 0; i < rows; ++i)
+          for (Index j = 0; j < keys; ++j)
+            a[static_cast<std::size_t>(margin + i * k.tile_stride + j)] =
+                static_cast<float>(random.normal());
+        const TileFloats by_line = tile_floats(random, lines * width),
+                         by_row = tile_floats(random, rows * width),
+                         d_rows = tile_floats(random, (rows + k.rows) * width),
+                         d_lines = tile_floats(random, lines * width);
+        TileFloats got_rows = d_rows, got_lines = d_lines, want_lines = d_lines;
+        k.add_rows_along(got_rows.data(), a.data() + margin, by_line.data() + zero * width, rows,
+                         keys, width);
+        k.add_outer_along(got_lines.data() + zero * width, a.data() + margin, by_row.data(), rows,
+                          keys, width);
+        for (Index i = 0; i < rows; ++i)
+          for (Index c = 0; c < width; ++c) {
+            double want = wide(d_rows, i * width + c);
+            for (Index j = 0; j < keys; ++j) {
+              const double x = wide(a, margin + i * k.tile_stride + j);
+              want += x * wide(by_line, (zero + j - i) * width + c);
+              want_lines[static_cast<std::size_t>((zero + j - i) * width + c)] +=
+                  static_cast<float>(x * wide(by_row, i * width + c));
+            }
+            ASSERT_NEAR(wide(got_rows, i * width + c), want, 1e-4) << rows << " " << keys;
+          }
+        for (Index n = 0; n < lines * width; ++n)
+          ASSERT_NEAR(wide(got_lines, n), wide(want_lines, n), 1e-4) << rows << " " << keys;
+      }
+  });
+}
+
 }  // namespace
 }  // namespace posenc::v0::detail

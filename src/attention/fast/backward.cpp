@@ -35,6 +35,8 @@ Piece piece_of(const BackwardCall& c, Index n) noexcept {
 void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, Index h,
                BackwardWork& w) noexcept {
   find_rows(c, {b, h, h + 1, 0, c.Tq, b}, w);
+  take_row_terms(c, w);
+  c.row_gradients.begin_head(b, h, w.row_gradients);
   for (Index i = 0; i < c.padded_rows(); ++i) {
     const auto row = static_cast<std::size_t>(i);
     float *q = w.q.data() + i * c.q_width, *g = w.g.data() + i * c.g_width;
@@ -81,6 +83,7 @@ void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& 
   };
   of_call(c.k);
   take(c.k.dtype, 0, c.D);
+  take_row_keys(c, w, {w.keys.data(), w.tokens, b, keys});
   for (const WideProduct& t : c.wide.terms()) {
     if (t.channels == 0) continue;
     fill([&](Index n) { return c.wide.key(t, b, h, keys.begin + n); });
@@ -124,7 +127,8 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     written = whole_vectors(start.keys, k.lanes);
   }
   // Sums of diagonals read a vector more, which is 0 behind a whole tile.
-  const Index end = count == k.tile_keys ? count : std::min(k.tile_stride, count + k.lanes);
+  const Index end =
+      count == k.tile_keys ? count : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
   for (Index n = 0; written < end && n < g.rows; ++n) {
     std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
     std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
@@ -139,6 +143,10 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
   const Index at = t.keys.begin - piece.keys.begin, count = t.keys.end - t.keys.begin;
   const float *q = w.q.data() + row * c.q_width, *g = w.g.data() + row * c.g_width;
   const auto add_terms = [&] {
+    if (!c.row_gradients.none())
+      c.row_gradients.add(
+          {row, t.first->row, t.s, rows, t.keys, w.key_rows.data(), w.dk.data() + at * c.q_width},
+          w, w.row_gradients);
     if (!c.terms.none())
       c.terms.add(
           {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
@@ -181,6 +189,7 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
   float* vector = w.vector.data();
   std::fill(w.content.begin(), w.content.end(), 0.0);
   if (c.products.adds_to_q()) c.products.add_content(b, i, dq, w.content.data());
+  c.row_gradients.add_content(w.row_gradients, i, w.content.data());
   if (!c.along.empty()) {
     take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
     double sum = 0;
@@ -240,6 +249,7 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
       c.products.add_query(p.b, h, i, dq + i * c.q_width);
       put_query(c, p.b, h, i, dq + i * c.q_width, w);
     }
+    c.row_gradients.end_head(p.b, h, w.row_gradients);
   }
   put_keys(c, p, w);
 }
@@ -301,9 +311,11 @@ void add_factors(const BackwardCall& c) noexcept {
 
 std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall& lowered) {
   if (!call.args.block_table.empty()) return "gradients of keys in pages are not computed by it";
-  for (const Term& t : call.args.terms)
-    if (RowTerms::has(t))
-      return "gradients of terms that read rows of a table are not computed by it";
+  for (const Term& t : call.args.terms) {
+    const auto* product = std::get_if<ProductTerm>(&t);
+    if (RowTerms::has(t) && !product->query.content && !product->key.content)
+      return "gradients of vectors of a term that meet rows of a table are not computed by it";
+  }
   return fast_why_not(call, lowered);
 }
 
@@ -329,6 +341,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   add_factors(c);
   c.terms.finish();
   c.products.finish(executor);
+  c.row_gradients.finish(executor);
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

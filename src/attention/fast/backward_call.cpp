@@ -12,6 +12,8 @@ namespace {
 constexpr Index kWantedPieces = 8, kSliceTiles = 4, kMostSliceSums = Index{1} << 23;
 
 Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
+  // Gradients of rows of tables are summed over all keys.
+  if (!c.rows.none()) return 1;
   const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
   const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
   const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
@@ -37,6 +39,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       cut(*this, tiles),
       facts(*this, arena, executor),
       products(*this, g, cut.slices, arena),
+      row_gradients(*this, tiles, g, q_width, arena),
       terms(*this, tiles, g, cut.pieces, cut.slices, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
@@ -46,7 +49,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
     prepared_k = arena.array<float>(B * Tk * G * D);
   }
   if (wants_along) along = arena.array<double>(B * H * Tq);
-  if (wants_along && (products.adds_to_q() || wide.content_scale() != 0))
+  if (wants_along && (adds_to_q() || wide.content_scale() != 0))
     along_terms = arena.array<double>(B * H * Tq);
 }
 
@@ -71,7 +74,8 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
   tokens = arena.array<const void*>(t.tile_keys);
   vector = arena.array<float>(c.q_width);
-  content = arena.array<double>(c.products.adds_to_q() ? c.D : 0);
+  content = arena.array<double>(c.adds_to_q() ? c.D : 0);
+  row_gradients = c.row_gradients.work(count, arena);
 }
 
 }  // namespace posenc::v0::detail

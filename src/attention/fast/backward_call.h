@@ -3,6 +3,7 @@
 #pragma once
 #include "attention/fast/product_gradients.h"
 #include "attention/fast/row_facts.h"
+#include "attention/fast/row_gradients.h"
 #include "attention/fast/term_sums.h"
 
 namespace posenc::inline v0::detail {
@@ -33,8 +34,10 @@ struct BackwardCall : FastCall {
   std::span<double> along;
   std::span<double> along_terms;  // the same of products of terms, of which the head has no factor
   ProductGradients products;
+  RowGradients row_gradients;
   FastTermSums terms;
 
+  bool adds_to_q() const noexcept { return products.adds_to_q() || row_gradients.adds_to_q(); }
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
   Index row_at(Index b, Index h, Index i) const noexcept { return (b * H + h) * Tq + i; }
   float* q_sum(Index slice, Index b, Index h) const noexcept {
@@ -60,6 +63,7 @@ struct BackwardWork : FastRowWork {
   std::span<const void*> tokens;
   std::span<float> vector;    // of q
   std::span<double> content;  // gradient of q by products of terms
+  RowGradientsWork row_gradients;
 };
 
 }  // namespace posenc::v0::detail

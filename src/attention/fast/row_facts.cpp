@@ -84,6 +84,8 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   again = again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
   log2_sum_[n] = sum * kLog2E;
   float along = 0;
+  for (const RowTerm& t : call_.rows.all())
+    if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, s.x)) return false;
   if (!is_query_bounded(b, h, i, s.x) || !dot(result.out, d.out, b, i, h, s, along)) return false;
   const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
   less_[n] = static_cast<double>(along) - d_sum;
@@ -122,6 +124,7 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
 
 bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResult& d,
                     const Executor& executor) noexcept {
+  if (!call_.rows.are_bounded()) return false;
   std::atomic<bool> bounded{true}, again{false};
   const auto scratch = [&](Index task) {
     float* x = scratch_.data() + task * 2 * width_;

@@ -30,7 +30,9 @@ RowTermWork::RowTermWork(const RowTerm& t, const FastKernels& k, Index rows, Ind
     own_tokens = arena.array<const void*>(block_keys);
     return;
   }
-  x = arena.array<float>(rows * t.channels);
+  x_width = whole_vectors(t.channels, k.lanes);
+  x = arena.array<float>(rows * x_width);
+  if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
   held = arena.array<Panels>(rows);
   if (!t.by_line) {
     width = block_count(t.steps(), panel) * panel;
@@ -44,23 +46,14 @@ RowTermWork::RowTermWork(const RowTerm& t, const FastKernels& k, Index rows, Ind
   products = arena.array<float>(k.rows * width);
 }
 
-namespace {
-
-// x of one row. False: float does not hold it.
-bool take_x(const FastCall& c, const RowTerm& t, const FastRow& r, float* x,
-            std::byte* memory) noexcept {
+bool take_row_vector(const FastCall& c, const RowTerm& t, const FastRow& r, float* x) noexcept {
   const double scale = t.term->scale * kLog2E;
-  if (t.term->query.content) {
-    const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
-    const Index at = r.b * c.q.batch_stride + r.i * c.q.token_stride + r.h * c.q.head_stride;
-    return std::isfinite(factor) &&
-           c.kernels.take_row[fast_type(c.q.dtype)](x, adjacent(c.q, at, memory), c.D, factor);
-  }
-  return take_given(c.kernels, t.term->query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale),
-                    x);
+  if (!t.term->query.content)
+    return take_given(c.kernels, t.term->query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale),
+                      x);
+  const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
+  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, x, c.D);
 }
-
-}  // namespace
 
 void take_row_terms(const FastCall& c, FastRowWork& w) noexcept {
   std::size_t number = 0;
@@ -72,8 +65,8 @@ void take_row_terms(const FastCall& c, FastRowWork& w) noexcept {
         const FastRow& r = g.row[n];
         bool bounded = t.bounded[static_cast<std::size_t>(t.slab(r.b, r.h, c.H))] != 0;
         if (!t.of_keys) {
-          float* x = of.x.data() + (g.first + n) * t.channels;
-          if (!take_x(c, t, r, x, w.copies.data())) {
+          float* x = of.x.data() + (g.first + n) * of.x_width;
+          if (!take_row_vector(c, t, r, x)) {
             bounded = false;
             std::fill_n(x, t.channels, 0.0f);
           }
@@ -212,7 +205,7 @@ class StripAdder {
   void multiply(const RowTerm& t, RowTermWork& of, Index p, float* to) const noexcept {
     const FastRow& r = *g_.row;
     const float* start = t.holds_numbers ? c_.starts.line_of(r.b, r.h) + p * panel_ : nullptr;
-    c_.row_reads.products[g_.kind](to, of.width, of.x.data() + g_.first * t.channels, t.channels,
+    c_.row_reads.products[g_.kind](to, of.width, of.x.data() + g_.first * of.x_width, of.x_width,
                                    t.table_of(t.slab(r.b, r.h, c_.H)) + p * panel_ * t.channels,
                                    t.channels, start);
   }

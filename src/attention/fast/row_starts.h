@@ -21,7 +21,8 @@ struct RowTermWork {
     Index first = 0, count = 0;
   };
   // Of queries.
-  std::span<float> x;         // [rows][channels]: times the term's scale and log2(e)
+  std::span<float> x;  // [rows][x_width]: times the term's scale and log2(e); 0 behind the channels
+  Index x_width = 0;
   std::span<float> kept;      // [rows][kept_width]: the last panels of the block of keys before
   std::span<Panels> held;     // by group: what is kept
   std::span<float> products;  // by line: [rows of a strip][width]; else [rows][width], all steps
@@ -37,6 +38,8 @@ struct RowTermWork {
   bool bounded = true;                // whether float holds the vectors of the block
 };
 
+// The vector of one query, times the term's scale and log2(e). False: float does not hold it.
+bool take_row_vector(const FastCall&, const RowTerm&, const FastRow&, float* x) noexcept;
 // Vectors of the rows of a block, which find_rows found. Rows that float cannot work with are left.
 void take_row_terms(const FastCall&, FastRowWork&) noexcept;
 // A block of keys, packed: `tokens` is null where no row sees a key. Of row `row` of the keys.

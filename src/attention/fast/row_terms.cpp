@@ -100,9 +100,11 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
   all_ = arena.objects<RowTerm>(std::count_if(terms.begin(), terms.end(), has));
   std::size_t n = 0;
   bool holds = false;
-  for (const Term& term : terms) {
+  for (std::size_t number = 0; number < terms.size(); ++number) {
+    const Term& term = terms[number];
     if (!has(term)) continue;
     RowTerm& t = all_[n++];
+    t.number = number;
     t.term = &product_of(term), t.of_keys = is_of_keys(term), t.channels = t.term->table.shape[3];
     find_steps(t, arena);
     find_classes(t, arena);
@@ -112,6 +114,14 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     holds = holds || (t.holds_numbers = t.by_line && !t.of_keys && starts.has_lines_of(t.axis) &&
                                         t.steps() == starts.line_entries());
   }
+}
+
+bool RowTerms::are_bounded() const noexcept {
+  return std::all_of(all_.begin(), all_.end(), [](const RowTerm& t) {
+    const auto slabs = t.term->table.shape[0] * t.term->table.shape[1];
+    return std::all_of(t.bounded.begin(), t.bounded.begin() + slabs,
+                       [](std::uint8_t x) { return x != 0; });
+  });
 }
 
 bool RowTerms::hold_numbers() const noexcept {

@@ -16,6 +16,7 @@ inline constexpr float kLargestRow = 0x1p50f;
 
 struct RowTerm {
   const ProductTerm* term = nullptr;
+  std::size_t number = 0;  // of the terms of the call
   bool of_keys = false;
   Index channels = 0;
 
@@ -58,6 +59,8 @@ class RowTerms {
 
   bool none() const noexcept { return all_.empty(); }
   std::span<const RowTerm> all() const noexcept { return all_; }
+  // Whether float holds all tables.
+  bool are_bounded() const noexcept;
   // One of them adds the numbers of the lines of Starts.
   bool hold_numbers() const noexcept;
   Index entry(const RowTerm&, const FastRow&) const noexcept;

@@ -33,6 +33,15 @@ HWY_NOINLINE void Products(float* HWY_RESTRICT to, Index to_row, const float* HW
       StoreF(to + r * to_row + x * kLanes, c[r][x]);
 }
 
+float Sum(const float* x, Index count) noexcept {
+  F sum[4] = {SetF(0), SetF(0), SetF(0), SetF(0)};
+  Index j = 0;
+  for (; j + 4 * kLanes <= count; j += 4 * kLanes)
+    POSENC_UNROLL for (int y = 0; y < 4; ++y) sum[y] = AddF(sum[y], LoadF(x + j + y * kLanes));
+  for (; j < count; j += kLanes) sum[0] = AddF(sum[0], LoadF(x + j));
+  return SumF(AddF(AddF(sum[0], sum[1]), AddF(sum[2], sum[3])));
+}
+
 void AddSlice(float* to, const float* from, Index count) noexcept {
   for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(to + j), LoadF(from + j)));
 }
@@ -72,7 +81,7 @@ void AddColumns(float* to, Index to_row, Index rows, const float* from, Index fr
 #undef POSENC_UNROLL
 
 constexpr FastReadKernels kReadKernels{
-    {Products<kStripRows>, Products<kFewRows>}, AddSlice, AddIndexed, AddColumns};
+    {Products<kStripRows>, Products<kFewRows>}, Sum, AddSlice, AddIndexed, AddColumns};
 
 }  // namespace
 

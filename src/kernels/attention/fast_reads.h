@@ -13,6 +13,7 @@ struct FastReadKernels {
   void (*products[2])(float* to, Index to_row, const float* a, Index a_row, const float* b,
                       Index channels, const float* start) noexcept;
   // Below, `count` is rounded up to whole vectors.
+  float (*sum)(const float* x, Index count) noexcept;
   // to[j] += from[j]
   void (*add_slice)(float* to, const float* from, Index count) noexcept;
   // to[j] += from[index[j]]

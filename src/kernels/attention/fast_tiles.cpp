@@ -22,7 +22,8 @@ namespace {
 // p, s and a block of q and g stay in the second cache; k and v are read from there too.
 constexpr Index kTileRows = kStripRows == 12 ? 96 : 48;
 constexpr Index kTileKeys = kStripRows == 12 ? 128 : 192;
-constexpr Index kTileStride = kTileKeys + (kLanes > 1 ? kLanes : 16);
+constexpr Index kTileStride = kTileKeys + (kLanes > 1 ? std::max<Index>(kLanes, 8) : 16);
+static_assert(kTileStride - kTileKeys >= kStripRows);
 
 template <int R, int N, bool kStart>
 HWY_INLINE void SlopeTile(const FastTileKeys& t, const FastTileRows& s, Index key) {
@@ -94,6 +95,36 @@ void AddRows(float* to, const float* a, const float* b, Index rows, Index keys,
   AddAll<false>(to, a, b, rows, keys, width);
 }
 
+// Row r of a group reads one number further than the row before it.
+template <int R>
+HWY_INLINE void AddRowsOfGroup(float* to, const float* a, const float* b, Index first, Index keys,
+                               Index width) {
+  AddGroup<R>(to + first * width, a + first * kTileStride - (R - 1), kTileStride + 1, 1,
+              b - (first + R - 1) * width, keys + R - 1, width);
+}
+void AddRowsAlong(float* to, const float* a, const float* b, Index rows, Index keys,
+                  Index width) noexcept {
+  for (Index r = 0; r < rows;) {
+    const Index rest = rows - r;
+    const bool few = rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows);
+    if (few)
+      AddRowsOfGroup<kFewRows>(to, a, b, r, keys, width);
+    else
+      AddRowsOfGroup<kStripRows>(to, a, b, r, keys, width);
+    r += few ? kFewRows : kStripRows;
+  }
+}
+void AddOuterAlong(float* to, const float* a, const float* b, Index rows, Index keys,
+                   Index width) noexcept {
+  constexpr Index R = kStripRows;
+  for (Index t = 1 - rows; t < keys; t += R) {
+    // Rows that meet one of the diagonals t .. t + R - 1.
+    const Index begin = std::max<Index>(0, 1 - t - R), end = std::min(rows, keys - t);
+    AddGroup<R>(to + t * width, a + begin * (kTileStride + 1) + t, 1, kTileStride + 1,
+                b + begin * width, end - begin, width);
+  }
+}
+
 // Rows are read one number further each: no store is read again before it has left the store buffer.
 void Diagonals(float* to, const float* a, Index rows, Index keys) noexcept {
   for (Index n = 0; n < rows - 1 + keys; n += kLanes) {
@@ -130,6 +161,8 @@ constexpr FastTileKernels kTileKernels{kLanes,
                                         {Slopes<kFewRows, false>, Slopes<kFewRows, true>}},
                                        AddOuter,
                                        AddRows,
+                                       AddRowsAlong,
+                                       AddOuterAlong,
                                        Diagonals,
                                        Dot};
 

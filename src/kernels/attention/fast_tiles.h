@@ -37,7 +37,8 @@ struct FastTileRows {
 
 struct FastTileKernels {
   Index lanes, rows, few_rows;
-  // Rows of p and s lie tile_stride apart: tile_keys, and the lanes of a vector of zeros (diagonals).
+  // Rows of p and s lie tile_stride apart: tile_keys, and zeros of a vector, or of a strip of rows, that `diagonals` and
+  // products along them read.
   Index tile_rows, tile_keys, tile_stride;
   // By number of rows (0: rows, 1: few_rows) and by what starts (0: null, 1: given).
   void (*slopes[2][2])(const FastTileKeys&, const FastTileRows&) noexcept;
@@ -48,6 +49,14 @@ struct FastTileKernels {
   // to[i] += sum_j a[i][j] b[j]. The same.
   void (*add_rows)(float* to, const float* a, const float* b, Index rows, Index keys,
                    Index width) noexcept;
+  // Both along the diagonals, t = j - i, of which a tile has rows - 1 + keys; t of a negative one counts from behind.
+  // Zeros stand before and behind each row of a.
+  // to[i] += sum_t a[i][i + t] b[t]. Reads up to rows - 1 rows of b before the first.
+  void (*add_rows_along)(float* to, const float* a, const float* b, Index rows, Index keys,
+                         Index width) noexcept;
+  // to[t] += sum_i a[i][i + t] b[i]. Writes up to rows - 1 rows of `to` behind the last.
+  void (*add_outer_along)(float* to, const float* a, const float* b, Index rows, Index keys,
+                          Index width) noexcept;
   // to[n] = sum over i of a[i][n - (rows - 1) + i], n of rows - 1 + keys and up to a vector more. A vector of zeros
   // stands before and behind each row.
   void (*diagonals)(float* to, const float* a, Index rows, Index keys) noexcept;

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/row_gradients.h"
+
+#include <algorithm>
+
+#include "core/element.h"
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+constexpr double kLn2OfRows = 1 / kLog2E;
+
+// Steps whose rows are read before the first one and behind the last: those of a strip.
+Index margin_of(const FastTileKernels& k) noexcept {
+  return 2 * k.rows;
+}
+
+}  // namespace
+
+RowGradients::RowGradients(const FastCall& c, const FastTileKernels& tiles,
+                           const AttentionGradients& g, Index q_width, CallArena& arena)
+    : call_(c), tiles_(tiles), q_width_(q_width) {
+  const std::span<const RowTerm> terms = c.rows.all();
+  wanted_ = arena.objects<Wanted>(static_cast<Index>(terms.size()));
+  for (std::size_t n = 0; n < terms.size(); ++n) {
+    const RowTerm& t = terms[n];
+    if (t.number >= g.terms.size() || g.terms[t.number].table.empty()) continue;
+    const TensorView& to = wanted_[n].to = g.terms[t.number].table;
+    const bool owned = (c.B == 1 || to.shape[0] == c.B) && to.shape[1] % c.G == 0;
+    if (owned) continue;
+    wanted_[n].kept = arena.array<float>(c.B * c.H * t.steps() * t.channels);
+  }
+}
+
+Index RowGradients::width(const RowTerm& t) const noexcept {
+  return t.of_keys ? q_width_ : whole_vectors(t.channels, tiles_.lanes);
+}
+float* RowGradients::at_step(const RowTerm& t, std::span<float> x, Index step) const noexcept {
+  return x.data() + (step + margin_of(tiles_)) * width(t);
+}
+
+RowGradientsWork RowGradients::work(Index rows, CallArena& arena) const {
+  RowGradientsWork w;
+  Index size = 0;
+  std::size_t number = 0;
+  w.terms = arena.made<RowGradientWork>(static_cast<Index>(wanted_.size()), [&](Index) {
+    const RowTerm& t = call_.rows.all()[number];
+    const Index numbers = (t.steps() + 2 * margin_of(tiles_)) * width(t);
+    RowGradientWork of;
+    of.rows = arena.array<float>(numbers);
+    if (!wanted_[number].to.empty()) of.d_rows = arena.array<float>(numbers);
+    if (!t.of_keys) of.d_x = arena.array<float>(rows * width(t));
+    if (!arena.counts()) std::fill(of.rows.begin(), of.rows.end(), 0.0f);
+    const Index steps =
+        t.by_line ? std::min(t.steps(), tiles_.tile_keys + tiles_.tile_rows) : t.steps();
+    const Index chunks = block_count(steps, tiles_.tile_keys);
+    const Index lines = t.of_keys ? steps + tiles_.rows : chunks * (tiles_.tile_rows + tiles_.rows);
+    size = std::max(size, lines * tiles_.tile_stride);
+    ++number;
+    return of;
+  });
+  w.sums = arena.array<float>(size);
+  w.picks = arena.array<std::int32_t>(none() ? 0 : tiles_.tile_keys);
+  if (!arena.counts()) std::fill(w.sums.begin(), w.sums.end(), 0.0f);
+  return w;
+}
+
+bool RowGradients::adds_to_q() const noexcept {
+  const std::span<const RowTerm> terms = call_.rows.all();
+  return std::any_of(terms.begin(), terms.end(), [](const RowTerm& t) { return !t.of_keys; });
+}
+
+void RowGradients::begin_head(Index b, Index h, RowGradientsWork& w) const noexcept {
+  const Index panel = call_.panel;
+  for (std::size_t n = 0; n < w.terms.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    RowGradientWork& of = w.terms[n];
+    std::fill(of.d_rows.begin(), of.d_rows.end(), 0.0f);
+    std::fill(of.d_x.begin(), of.d_x.end(), 0.0f);
+    const float* table = t.table_of(t.slab(b, h, call_.H));
+    for (Index step = 0; step < t.steps(); ++step) {
+      float* to = at_step(t, of.rows, step);
+      if (t.of_keys) {
+        std::copy_n(table + step * t.channels, t.channels, to);
+        continue;
+      }
+      const float* from = table + step / panel * panel * t.channels + step % panel;
+      for (Index c = 0; c < t.channels; ++c) to[c] = from[c * panel];
+    }
+  }
+}
+
+// The step of each key of the tile for one of its rows, -1: none.
+const std::int32_t* RowGradients::steps_of_row(const RowTerm& t, const RowTile& x, Index row,
+                                               RowGradientsWork& w) const noexcept {
+  if (t.by_line) return t.step + call_.rows.entry(t, *x.row) - row + x.keys.begin;
+  const float* s = x.s + row * tiles_.tile_stride;
+  for (Index j = 0; j < x.keys.end - x.keys.begin; ++j)
+    w.picks[static_cast<std::size_t>(j)] =
+        s[j] == 0
+            ? -1
+            : static_cast<std::int32_t>(picked_row(call_, *t.term, x.row[row], x.keys.begin + j));
+  return w.picks.data();
+}
+
+// A step for each distance of the tile: `entry` is that of its first row and key.
+void RowGradients::add_each(const RowTerm& t, const RowTile& x, const float* vectors, Index entry,
+                            RowGradientWork& of) const noexcept {
+  const Index n = width(t), count = x.keys.end - x.keys.begin, step = t.step[entry];
+  tiles_.add_rows_along(of.d_x.data() + x.first * n, x.s, at_step(t, of.rows, step), x.rows, count,
+                        n);
+  if (!of.d_rows.empty())
+    tiles_.add_outer_along(at_step(t, of.d_rows, step), x.s, vectors, x.rows, count, n);
+}
+
+void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWork& forward,
+                             RowGradientWork& of, RowGradientsWork& w) const noexcept {
+  const Index n = width(t), count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
+  const float* vectors = forward.x.data() + x.first * n;
+  Index first = 0, last = t.steps() - 1;
+  if (t.by_line) {
+    const Index entry = call_.rows.entry(t, *x.row) + x.keys.begin;
+    first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
+    if (last - first == x.rows + count - 2) return add_each(t, x, vectors, entry, of);
+  }
+  const Index size = (tiles_.tile_rows + tiles_.rows) * stride;  // of the sums of some steps
+  for (Index begin = first; begin <= last; begin += tiles_.tile_keys) {
+    float* sums = w.sums.data() + (begin - first) / tiles_.tile_keys * size;
+    // Products read the steps of a strip behind the last one.
+    const Index some = std::min(stride, last + 1 - begin + tiles_.rows);
+    for (Index i = 0; i < x.rows; ++i) std::fill_n(sums + i * stride, some, 0.0f);
+  }
+  for (Index i = 0; i < x.rows; ++i) {
+    const float* s = x.s + i * stride;
+    if (first == last && t.by_line) {
+      w.sums[static_cast<std::size_t>(i * stride)] = call_.row_reads.sum(s, count);
+      continue;
+    }
+    const std::int32_t* steps = steps_of_row(t, x, i, w);
+    for (Index j = 0; j < count;) {
+      const Index step = steps[j];
+      float sum = s[j++];
+      for (; j < count && steps[j] == step; ++j) sum += s[j];
+      if (step < 0) continue;
+      const Index at = step - first;
+      w.sums[static_cast<std::size_t>(at / tiles_.tile_keys * size + i * stride +
+                                      at % tiles_.tile_keys)] += sum;
+    }
+  }
+  for (Index begin = first; begin <= last; begin += tiles_.tile_keys) {
+    const float* sums = w.sums.data() + (begin - first) / tiles_.tile_keys * size;
+    const Index some = std::min(tiles_.tile_keys, last + 1 - begin);
+    tiles_.add_rows(of.d_x.data() + x.first * n, sums, at_step(t, of.rows, begin), x.rows, some, n);
+    if (!of.d_rows.empty())
+      tiles_.add_outer(at_step(t, of.d_rows, begin), sums, vectors, x.rows, some, n);
+  }
+}
+
+void RowGradients::add_keys(const RowTerm& t, const RowTile& x, RowGradientWork& of,
+                            RowGradientsWork& w) const noexcept {
+  const Index count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
+  Index first = 0, last = t.steps() - 1;
+  if (t.by_line) {
+    const Index entry = call_.rows.entry(t, *x.row) + x.keys.begin;
+    first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
+  }
+  const Index steps = last + 1 - first;
+  float* sums = w.sums.data();
+  std::fill_n(sums, (steps + tiles_.rows) * stride, 0.0f);
+  for (Index i = 0; i < x.rows; ++i) {
+    const float* s = x.s + i * stride;
+    if (steps == 1 && t.by_line) {
+      for (Index j = 0; j < count; ++j) sums[j] += s[j];
+      continue;
+    }
+    const std::int32_t* step = steps_of_row(t, x, i, w);
+    for (Index j = 0; j < count; ++j)
+      if (step[j] >= 0) sums[(step[j] - first) * stride + j] += s[j];
+  }
+  tiles_.add_outer(x.d_k, sums, at_step(t, of.rows, first), steps, count, q_width_);
+  if (!of.d_rows.empty())
+    tiles_.add_rows(at_step(t, of.d_rows, first), sums, x.key_rows, steps, count, q_width_);
+}
+
+void RowGradients::add(const RowTile& x, const FastRowWork& forward,
+                       RowGradientsWork& w) const noexcept {
+  for (std::size_t n = 0; n < w.terms.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    if (t.of_keys)
+      add_keys(t, x, w.terms[n], w);
+    else
+      add_query(t, x, forward.row_terms[n], w.terms[n], w);
+  }
+}
+
+void RowGradients::add_content(const RowGradientsWork& w, Index i, double* to) const noexcept {
+  for (std::size_t n = 0; n < w.terms.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    if (t.of_keys) continue;
+    const float* d = w.terms[n].d_x.data() + i * width(t);
+    for (Index c = 0; c < t.channels; ++c) to[c] += t.term->scale * static_cast<double>(d[c]);
+  }
+}
+
+namespace {
+
+// d_row of each step, `stride` apart, times factor, to its row of a slab.
+void add_steps(const RowTerm& t, const TensorView& to, Index batch, Index group, double factor,
+               const float* d_rows, Index stride) noexcept {
+  for (Index step = 0; step < t.steps(); ++step) {
+    const Index row = t.row[static_cast<std::size_t>(step)];
+    if (row < 0) continue;
+    const Index at = batch * to.stride[0] + group * to.stride[1] + row * to.stride[2];
+    const float* d = d_rows + step * stride;
+    if (to.dtype == DType::f64 && to.stride[3] == 1) {
+      double* x = static_cast<double*>(to.data) + at;
+      for (Index c = 0; c < t.channels; ++c) x[c] += factor * static_cast<double>(d[c]);
+      continue;
+    }
+    for (Index c = 0; c < t.channels; ++c)
+      add_element(to.data, to.dtype, at + c * to.stride[3], factor * static_cast<double>(d[c]));
+  }
+}
+// x holds the scale of the term and log2(e), keys neither.
+double factor_of(const RowTerm& t) noexcept {
+  return t.of_keys ? t.term->scale : kLn2OfRows;
+}
+
+}  // namespace
+
+void RowGradients::end_head(Index b, Index h, const RowGradientsWork& w) noexcept {
+  for (std::size_t n = 0; n < wanted_.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    const TensorView& to = wanted_[n].to;
+    if (to.empty()) continue;
+    const float* d = at_step(t, w.terms[n].d_rows, 0);
+    if (wanted_[n].kept.empty()) {
+      add_steps(t, to, to.shape[0] == 1 ? 0 : b, Grouping{call_.H, to.shape[1]}.of(h), factor_of(t),
+                d, width(t));
+      continue;
+    }
+    float* kept = wanted_[n].kept.data() + (b * call_.H + h) * t.steps() * t.channels;
+    for (Index step = 0; step < t.steps(); ++step)
+      std::copy_n(d + step * width(t), t.channels, kept + step * t.channels);
+  }
+}
+
+void RowGradients::finish(const Executor& executor) noexcept {
+  for (std::size_t n = 0; n < wanted_.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    const Wanted& wanted = wanted_[n];
+    if (wanted.kept.empty()) continue;
+    const TensorView& to = wanted.to;
+    const Index groups = to.shape[1], size = t.steps() * t.channels;
+    parallel_for(executor, to.shape[0] * groups,
+                 static_cast<Index>(wanted.kept.size()) / kValuesPerTask,
+                 [&](Index begin, Index end) noexcept {
+                   for (Index slab = begin; slab < end; ++slab)
+                     for (Index b = 0; b < call_.B; ++b)
+                       for (Index h = 0; h < call_.H; ++h)
+                         if (t.slab(b, h, call_.H) == slab)
+                           add_steps(t, to, slab / groups, slab % groups, factor_of(t),
+                                     wanted.kept.data() + (b * call_.H + h) * size, t.channels);
+                 });
+  }
+}
+
+}  // namespace posenc::v0::detail
