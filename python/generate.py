@@ -155,17 +155,19 @@ def one_twin(verb):
         assert argument(w).isidentifier() and not keyword.iskeyword(argument(w)), w["name"]
     places = [w for w in words if w["positional"]]
     options = [w for w in words if not w["positional"]]
-    heads = [f"{argument(w)}: {type_of_word(w)}" for w in places] + ["*"]
+    heads = [f"{argument(w)}: {type_of_word(w)}" for w in places] + ["*"] * bool(options)
     heads += [f"{argument(w)}: bool = False" if w["flag"] else f"{argument(w)}: {type_of_word(w)} | None = None" for w in options]
     text = f"\n\ndef {verb['name']}({', '.join(heads)}) -> Any:\n"
     text += f'    """What `posenc {verb["name"]}` does: {verb["summary"]}.\n\n'
-    text += "    The array that it writes; several of them are a dict by name. An array may be given as a list.\n\n    Arguments:\n"
+    report = [w["name"] for w in verb["words"] if w["output"]] == ["json"]
+    text += f"    {'Its JSON as data' if report else 'The array that it writes; several of them are a dict by name'}. "
+    text += "An array may be given as a list.\n\n    Arguments:\n"
     for w in words:
         first, *rest = w["help"].split("\n")
         text += f"        {argument(w)}: {first}\n" + "".join(f"            {line}\n" for line in rest)
     text += '    """\n'
     values = ", ".join(f'"{argument(w)}": {argument(w)}' for w in options)
-    return text + f'    return twin("{verb["name"]}", [{", ".join(argument(w) for w in places)}], {{{values}}})\n'
+    return text + f'    return twin("{verb["name"]}", [{", ".join(argument(w) for w in places)}], {{{values}}}{", report=True" * report})\n'
 
 
 def twins(verbs):
@@ -187,4 +189,5 @@ def main(module, folder):
     (folder / "_posenc.pyi").write_text(STUB + stub.get())
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

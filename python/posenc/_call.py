@@ -164,11 +164,16 @@ class Call:
         return arrays
 
 
-def twin(verb: str, places: list[object], values: Mapping[str, object]) -> Any:
-    """A verb as a function: its array, or its arrays by name where there are several."""
+def twin(verb: str, places: list[object], values: Mapping[str, object], report: bool = False) -> Any:
+    """A verb as a function: its array, its arrays by name where there are several, or the JSON of a report as data."""
     with Call(verb) as call:
         call.words += [str(x) for x in places]
         for name, value in values.items():
             call.value(name, value)
+        if report:
+            import json
+
+            call.words.append("--json")
+            return json.loads(call.run()[1])
         arrays = call.tensors()
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays

@@ -162,6 +162,24 @@ def test_twins_are_made_from_the_table():
         assert arguments == {w["name"].lower().replace("-", "_") for w in verb["words"] if not w["output"]}
 
 
+def test_verbs_of_every_kind_can_have_a_twin(source):
+    """A report in JSON, a verb without options, and one without words."""
+    import importlib.util
+    import json
+
+    from posenc._call import twin
+
+    spec = importlib.util.spec_from_file_location("generate", source / "python/generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    made = {"twin": twin}
+    for verb in json.loads(_posenc.verbs_json()):
+        if verb["name"] in ("list", "completion", "man"):
+            exec("from __future__ import annotations" + generate.one_twin(verb), made)
+    assert made["list"]("t5")["name"] == "t5" and not inspect.signature(made["man"]).parameters
+    assert list(inspect.signature(made["completion"]).parameters) == ["shell"]
+
+
 # What stands for the place of the command line, and where the data of a function go.
 OF_THE_FUNCTION = {"explain": {"path"}, "doctor": {"path"}, "table": {"subject", "input"}, "bias": {"subject"}, "emit": {"subject", "output"},
                    "extend": {"table", "output"}, "plot": {"subject"}}
