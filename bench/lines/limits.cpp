@@ -81,6 +81,17 @@ POSENC_CLONES float read_all(const float* from, std::size_t n) {
   for (float s : sum) total += s;
   return total;
 }
+POSENC_CLONES float read_ahead(const float* from, std::size_t n) {
+  constexpr std::size_t kFloatsAhead = 1024, kLine = 16;
+  float sum[64] = {};
+  for (std::size_t i = 0; i + 64 <= n; i += 64) {
+    for (std::size_t j = 0; j < 64; j += kLine) __builtin_prefetch(from + i + kFloatsAhead + j);
+    for (std::size_t j = 0; j < 64; ++j) sum[j] += from[i + j];
+  }
+  float total = 0;
+  for (float s : sum) total += s;
+  return total;
+}
 double fused_multiply_adds_f64(std::size_t n) {
   static const MultiplyAdds best = multiply_adds().back();
   return best.f64(n, 1);

@@ -40,7 +40,8 @@ void copy_libc(void* to, const void* from, std::size_t bytes);
 void fill_plain(float* to, std::size_t n, float value);
 void fill_streaming(float* to, std::size_t n, float value);
 float read_all(const float* from, std::size_t n);
-double fused_multiply_adds_f64(std::size_t n);  // does n of them, returns something
+float read_ahead(const float* from, std::size_t n);  // with a prefetch
+double fused_multiply_adds_f64(std::size_t n);       // does n of them, returns something
 
 // Rotary, half-split, one token: the loop every engine starts from (cos and sin given).
 void plain_rotation(float* q, int q_heads, float* k, int k_heads, int pairs, const float* cos,

@@ -52,6 +52,7 @@ std::vector<Line> embed_lines();
 std::vector<Line> pope_lines();
 std::vector<Line> attention_lines();        // the exact engine
 std::vector<Line> fast_attention_lines();   // the fast engine
+std::vector<Line> decode_lines();           // few queries, by the fast engine
 std::vector<Line> attention_shape_lines();  // decoding, selective attention, PaTH
 std::vector<Line> lowering_lines();         // tables that are projected
 std::vector<Line> small_lines();            // plans

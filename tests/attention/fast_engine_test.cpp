@@ -28,6 +28,20 @@ TEST(FastEngine, RandomCallsAreThoseOfTheReference) {
   EXPECT_GT(ran, 400);
 }
 
+// Calls of few queries are computed otherwise (fast_decode_test.cpp).
+TEST(FastEngine, RandomCallsOfManyQueries) {
+  int ran = 0;
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    constexpr Index kQueries[] = {9, 13, 16, 20}, kKeys[] = {1, 4, 6, 18, 33};
+    const RandomCall call(seed, {false, kQueries[seed % 4], kKeys[seed / 4 % 5]});
+    if (!is_fast(call.args)) continue;
+    ASSERT_EQ(wrong_of_fast(of_attend(call.args), call.plain, call.args.q.dtype), "")
+        << "seed " << seed;
+    ++ran;
+  }
+  EXPECT_GT(ran, 100);
+}
+
 TEST(FastEngine, SchemesAreThoseOfTheReference) {
   std::set<std::string> ran;
   for (std::uint64_t seed = 0; seed < 40 * scheme_count(); ++seed) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
+#include "attention/fast/decode.h"
 #include "attention/fast/engine.h"
 #include "attention/fast/work.h"
 #include "core/element.h"
@@ -14,8 +15,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
-constexpr float kSmallestSum = 0x1p-20f;
 // Products of so many channels of kLargestValue are finite.
 constexpr Index kMostChannels = 1024;
 constexpr double kSmallestCap = 0x1p-40, kLargestCap = 0x1p40;
@@ -66,35 +65,6 @@ void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
   std::fill_n(w.reference.data() + g.first, g.rows, 0.0);
 }
 
-// Whether the copy of k holds the key: some query may see one of its tile.
-bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
-  if (c.seen.empty()) return true;
-  return c.seen[static_cast<std::size_t>(row * (whole_tiles(c.Tk) / kTile) + j / kTile)] != 0;
-}
-
-// Where tokens of keys or values lie; null: those that no row sees.
-void fill_tokens(const FastCall& c, const ConstHeads& x, const FastRowBlock& block, Run keys,
-                 Run seen, FastWork& w) noexcept {
-  const Index group = c.group(block.head);
-  const ConstTensorView& visible = c.args.mask.key_visible;
-  const void** to = w.tokens.data();
-  if (c.args.block_table.empty() && x.dim_stride == 1 && c.seen.empty() && visible.empty()) {
-    const Index step = x.token_stride * size_of(x.dtype);
-    const auto* from = static_cast<const std::byte*>(x.data) +
-                       (block.row * x.batch_stride + group * x.head_stride) * size_of(x.dtype);
-    for (Index j = keys.begin; j < keys.end; ++j)
-      *to++ = j >= seen.begin && j < seen.end ? from + j * step : nullptr;
-    return;
-  }
-  const auto bytes = static_cast<Index>(c.copy_bytes);
-  for (Index j = keys.begin; j < keys.end; ++j) {
-    const bool hidden = j < seen.begin || j >= seen.end || !is_prepared(c, block.row, j) ||
-                        (!visible.empty() && read_index(visible, block.row, j) == 0);
-    *to++ = hidden ? nullptr
-                   : c.token(x, block.row, group, j, w.copies.data() + (j - keys.begin) * bytes);
-  }
-}
-
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
 bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
   const Index count = keys.end - keys.begin;
@@ -103,7 +73,9 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
     if (c.reads(g, keys))
       seen = {std::min(seen.begin, std::max(keys.begin, g.seen.begin)),
               std::max(seen.end, std::min(keys.end, g.seen.end))};
-  const auto fill = [&](const ConstHeads& x) { fill_tokens(c, x, block, keys, seen, w); };
+  const auto fill = [&](const ConstHeads& x) {
+    c.fill_tokens(x, block.row, c.group(block.head), keys, seen, w.copies.data(), w.tokens.data());
+  };
   fill(c.k);
   bool k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
                                                      c.channels);
@@ -194,12 +166,9 @@ bool find_low(const FastCall& c, FastWork& w) noexcept {
 
 }  // namespace
 
-RowTotal total_of(const FastCall& c, const FastWork& w, const FastRow& r, Index row,
-                  bool wanted) noexcept {
-  const double m = w.reference[static_cast<std::size_t>(row)];
-  const auto weights = static_cast<double>(w.totals[static_cast<std::size_t>(row)]);
+RowTotal total_of(const FastCall& c, double weights, double m, Index h, bool wanted) noexcept {
   if (c.args.sink.empty()) return {weights, wanted ? (std::log2(weights) + m) / kLog2E : 0};
-  const double sink = kLog2E * read_number(c.args.sink, r.h);
+  const double sink = kLog2E * read_number(c.args.sink, h);
   const double top = std::max(sink, weights > 0 ? m : -HUGE_VAL);
   if (top == -HUGE_VAL) return {0, -HUGE_VAL};
   // Relative to the larger of the two; the sum is wanted relative to the reference.
@@ -224,7 +193,7 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
-    const RowTotal t = total_of(c, w, r, row, !l.empty());
+    const RowTotal t = total_of(c, w, r.h, row, !l.empty());
     // A sink that is not finite makes the total NaN.
     const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                         std::isnan(t.log_sum_exp);
@@ -251,6 +220,20 @@ void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
                const AttentionResult& result, std::uint8_t* left) noexcept {
   run_rows(c, block, w);
   for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
+}
+
+void run_blocks(const FastCall& c, const AttentionResult& result, std::uint8_t* left,
+                CallArena& arena, const Executor& executor) {
+  const Index most = most_tasks(c), count = static_cast<Index>(c.blocks.size());
+  const Index tasks = task_count(executor, c.B * c.H * c.Tq, most);
+  const std::span<FastWork> works =
+      arena.made<FastWork>(tasks, [&](Index) { return FastWork(c, arena); });
+  if (arena.counts()) return;
+  each_piece(executor, count, tasks, [&](Index n, Index task) noexcept {
+    // Later rows of a causal mask are longer: the last block first.
+    const FastRowBlock& block = c.blocks[static_cast<std::size_t>(count - 1 - n)];
+    run_block(c, block, works[static_cast<std::size_t>(task)], result, left);
+  });
 }
 
 }  // namespace
@@ -303,16 +286,12 @@ std::span<const Index> fast_forward(const ReadyCall& call, const LoweredCall& lo
   const FastCall c(call, lowered, Keep::nothing, arena, executor);
   const std::span<std::uint8_t> left = arena.array<std::uint8_t>(c.B * c.H * c.Tq);
   const std::span<Index> rows = arena.array<Index>(c.B * c.H * c.Tq);
-  const Index most = most_tasks(c), count = static_cast<Index>(c.blocks.size());
-  const Index tasks = task_count(executor, c.B * c.H * c.Tq, most);
-  const std::span<FastWork> works =
-      arena.made<FastWork>(tasks, [&](Index) { return FastWork(c, arena); });
+  if (decodes(c)) {
+    decode_rows(c, result, left.data(), arena, executor);
+  } else {
+    run_blocks(c, result, left.data(), arena, executor);
+  }
   if (arena.counts()) return {};
-  each_piece(executor, count, tasks, [&](Index n, Index task) noexcept {
-    // Later rows of a causal mask are longer: the last block first.
-    const FastRowBlock& block = c.blocks[static_cast<std::size_t>(count - 1 - n)];
-    run_block(c, block, works[static_cast<std::size_t>(task)], result, left.data());
-  });
   BoundedList<Index> list(rows);
   for (std::size_t n = 0; n < left.size(); ++n)
     if (left[n] != 0) list.push_back(static_cast<Index>(n));

@@ -111,7 +111,7 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
                      for (Index m = 0; m < g.count; ++m) {
                        const FastRow& r = g.row[m];
                        const double sum =
-                           total_of(call_, w, r, g.first + m, true).log_sum_exp * kLog2E;
+                           total_of(call_, w, r.h, g.first + m, true).log_sum_exp * kLog2E;
                        if (w.left[static_cast<std::size_t>(g.first + m)] != 0 || std::isnan(sum) ||
                            sum == HUGE_VAL)
                          bounded = false;

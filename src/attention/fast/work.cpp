@@ -58,6 +58,35 @@ const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j
   return adjacent(x, at, memory);
 }
 
+namespace {
+
+// Whether the copy of k holds the key: some query may see one of its tile.
+bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
+  if (c.seen.empty()) return true;
+  return c.seen[static_cast<std::size_t>(row * (whole_tiles(c.Tk) / kTile) + j / kTile)] != 0;
+}
+
+}  // namespace
+
+void FastCall::fill_tokens(const ConstHeads& x, Index row, Index group, Run keys, Run some,
+                           std::byte* copies, const void** to) const noexcept {
+  const ConstTensorView& visible = args.mask.key_visible;
+  if (args.block_table.empty() && x.dim_stride == 1 && seen.empty() && visible.empty()) {
+    const Index step = x.token_stride * size_of(x.dtype);
+    const auto* from = static_cast<const std::byte*>(x.data) +
+                       (row * x.batch_stride + group * x.head_stride) * size_of(x.dtype);
+    for (Index j = keys.begin; j < keys.end; ++j)
+      *to++ = j >= some.begin && j < some.end ? from + j * step : nullptr;
+    return;
+  }
+  const auto bytes = static_cast<Index>(copy_bytes);
+  for (Index j = keys.begin; j < keys.end; ++j) {
+    const bool hidden = j < some.begin || j >= some.end || !is_prepared(*this, row, j) ||
+                        (!visible.empty() && read_index(visible, row, j) == 0);
+    *to++ = hidden ? nullptr : token(x, row, group, j, copies + (j - keys.begin) * bytes);
+  }
+}
+
 FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& arena)
     : block_keys(keys) {
   rows = BoundedList(arena.array<FastRow>(count));

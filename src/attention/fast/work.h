@@ -57,6 +57,9 @@ struct FastCall : ReadyCall {
   // Token j of a row of keys or values; its channels are adjacent, or copied to `memory`.
   const void* token(const ConstHeads&, Index row, Index group, Index j,
                     std::byte* memory) const noexcept;
+  // Where tokens of some keys lie; null: those that no row of `seen` reads. `copies` has copy_bytes for each.
+  void fill_tokens(const ConstHeads&, Index row, Index group, Run keys, Run seen, std::byte* copies,
+                   const void** to) const noexcept;
 };
 
 // Rows that one thread works on, and the start values of a group of them.
@@ -100,8 +103,14 @@ void run_rows(const FastCall&, const FastRowBlock&, FastWork&) noexcept;
 struct RowTotal {
   double sum, log_sum_exp;
 };
-RowTotal total_of(const FastCall&, const FastWork&, const FastRow&, Index row,
-                  bool wanted) noexcept;
+RowTotal total_of(const FastCall&, double sum, double reference, Index head, bool wanted) noexcept;
+inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index row,
+                         bool wanted) noexcept {
+  const auto n = static_cast<std::size_t>(row);
+  return total_of(c, static_cast<double>(w.totals[n]), w.reference[n], head, wanted);
+}
+// Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
+inline constexpr float kSmallestSum = 0x1p-20f;
 
 // Start values of the rows of a strip, and what is added to them.
 struct StripStarts {

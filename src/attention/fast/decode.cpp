@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/decode.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attention/call/pieces.h"
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+constexpr Index kStartsOfRow = 64;  // start values of one row and its neighbours on a line
+constexpr std::size_t kSlots = 3;   // units whose tokens are known: the one at work and two more
+
+// A block of rows against a block of keys; `seen`: some row sees keys of these, and none others.
+struct Unit {
+  const DecodeBlock* block = nullptr;  // null: there is none
+  Run keys{0, 0}, seen{0, 0};
+};
+
+// The units of a piece in their order: keys outside, blocks of rows inside.
+class Units {
+ public:
+  Units(const DecodeCall& d, Index set, Index slice, bool low_only) noexcept
+      : d_(d),
+        first_(d.blocks.data() + set * d.together),
+        low_only_(low_only),
+        block_(first_),
+        key_(slice * kSliceKeys),
+        end_(std::min(d.c.Tk, (slice + 1) * kSliceKeys)) {}
+  Unit next() noexcept {
+    for (; key_ < end_; key_ += kDecodeKeys, block_ = first_)
+      while (block_ < first_ + d_.together) {
+        const Unit u = unit_of(*block_++);
+        if (u.block != nullptr) return u;
+      }
+    return {};
+  }
+
+ private:
+  Unit unit_of(const DecodeBlock& b) const noexcept {
+    if (low_only_ && !b.low) return {};
+    Unit u{nullptr, {key_, std::min(end_, key_ + kDecodeKeys)}, {end_, 0}};
+    for (const RowGroup& g : b.groups) {
+      if (!d_.c.reads(g, u.keys)) continue;
+      u.block = &b;
+      u.seen = {std::min(u.seen.begin, std::max(u.keys.begin, g.seen.begin)),
+                std::max(u.seen.end, std::min(u.keys.end, g.seen.end))};
+    }
+    return u;
+  }
+
+  const DecodeCall& d_;
+  const DecodeBlock* first_;
+  bool low_only_;
+  const DecodeBlock* block_;
+  Index key_, end_;
+};
+
+// A unit and where its tokens lie.
+struct Slot {
+  Unit unit;
+  std::span<const void*> k, v;
+  std::span<float> k_copies, v_copies;
+};
+
+// Memory of one thread.
+struct DecodeWork : FastRowWork {
+  DecodeWork(const DecodeCall& d, CallArena& arena)
+      : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena) {
+    x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
+    all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
+    zeros =
+        arena.array<std::byte>(static_cast<Index>(sizeof(float)) * std::max(d.k.width, d.v.width));
+    hidden = arena.array<float>(kDecodeKeys);
+    for (Slot& s : slots) {
+      s.k = arena.array<const void*>(kDecodeKeys), s.v = arena.array<const void*>(kDecodeKeys);
+      s.k_copies = arena.array<float>(d.k.copied ? kDecodeKeys * d.k.width : 0);
+      s.v_copies = arena.array<float>(d.v.copied ? kDecodeKeys * d.v.width : 0);
+    }
+    if (arena.counts()) return;
+    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    std::fill(hidden.begin(), hidden.end(), -HUGE_VALF);
+  }
+  std::span<float> x;           // [rows][kDecodeKeys]: scores, then weights
+  std::span<float> all_starts;  // [rows][kStartsOfRow]
+  std::span<std::byte> zeros;   // a token that no row sees
+  std::span<float> hidden;      // start values of a row that sees no key
+  std::array<Slot, kSlots> slots;
+};
+
+void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, DecodeWork& w,
+                 std::span<const void*> to, std::span<float> copies) noexcept {
+  const FastRowBlock& rows = u.block->rows;
+  d.c.fill_tokens(*t.x, rows.row, d.c.group(rows.head), u.keys, u.seen, w.copies.data(), to.data());
+  const Index count = u.keys.end - u.keys.begin;
+  for (Index n = 0; n < kDecodeKeys; ++n) {
+    const void*& token = to[static_cast<std::size_t>(n)];
+    if (n >= count || token == nullptr) {
+      token = w.zeros.data();
+    } else if (t.copied) {
+      float* copy = copies.data() + n * t.width;
+      std::fill_n(copy, t.width, 0.0f);
+      d.c.kernels.take_row[fast_type(t.x->dtype)](copy, token, t.x->dim, 1);
+      token = copy;
+    }
+  }
+}
+
+void fill_slot(const DecodeCall& d, Units& units, Slot& s, DecodeWork& w) noexcept {
+  s.unit = units.next();
+  if (s.unit.block == nullptr) return;
+  find_tokens(d, d.k, s.unit, w, s.k, s.k_copies);
+  find_tokens(d, d.v, s.unit, w, s.v, s.v_copies);
+}
+
+// Start values of the rows of a unit.
+struct RowStarts {
+  const float* at[kDecodeMostRows];  // null: 0
+  double base[kDecodeMostRows];
+  Index keys[kDecodeMostRows];
+  Index most = 0;  // keys that some row reads
+};
+void find_starts(const DecodeCall& d, const Unit& u, DecodeWork& w, RowStarts& s) noexcept {
+  for (const RowGroup& g : u.block->groups) {
+    StripStarts t;
+    bool given = false;
+    if (d.c.reads(g, u.keys)) {
+      w.starts = w.all_starts.subspan(static_cast<std::size_t>(g.first * kStartsOfRow),
+                                      static_cast<std::size_t>(g.count * kStartsOfRow));
+      given = fill_starts(d.c, w, g, u.keys, t);
+    }
+    for (Index n = 0; n < g.count; ++n) {
+      const Index row = g.first + n;
+      s.at[row] = given ? t.at[n] : nullptr;
+      s.base[row] = t.keys > 0 ? t.base[n] : 0;
+      s.keys[row] = t.keys;
+    }
+    s.most = std::max(s.most, t.keys);
+  }
+}
+
+// Keys that masks by pair hide from all rows may hold anything.
+void hide_keys(const Unit& u, const RowStarts& s, DecodeWork& w, Slot& slot) noexcept {
+  for (Index j = 0; j < u.keys.end - u.keys.begin; ++j) {
+    bool seen = false;
+    for (Index row = 0; row < u.block->count; ++row)
+      seen = seen || (j < s.keys[row] && (s.at[row] == nullptr || s.at[row][j] != -HUGE_VALF));
+    if (!seen)
+      slot.k[static_cast<std::size_t>(j)] = slot.v[static_cast<std::size_t>(j)] = w.zeros.data();
+  }
+}
+
+// fn(first row, index of the kernel) for the rows of a block.
+template <class F>
+void each_kernel(const DecodeBlock& b, const F& fn) {
+  for (Index row = 0; row < b.padded;) {
+    const Index rest = b.padded - row;
+    const std::size_t kind = rest >= 4 ? 2 : rest >= 2 ? 1 : 0;
+    fn(row, kind);
+    row += kDecodeRows[kind];
+  }
+}
+
+FastPrefetch prefetch_of(const DecodeTokens& t, const Slot& s, std::span<const void*> tokens) {
+  if (s.unit.block == nullptr || t.copied) return {};
+  return {tokens.data(), t.bytes};
+}
+
+void find_weights(const DecodeCall& d, const Unit& u, Index slice, bool careful, const RowStarts& s,
+                  DecodeWork& w) noexcept {
+  const DecodeBlock& b = *u.block;
+  for (Index n = 0; n < b.padded; ++n) {
+    float* x = w.x.data() + n * kDecodeKeys;
+    if (n >= b.count || s.keys[n] == 0) {
+      std::fill_n(x, kDecodeKeys, 0.0f);
+      continue;
+    }
+    const Index row = b.first + n;
+    FastDecodeRow r;
+    r.x = x, r.start = s.at[n], r.base = s.base[n], r.keys = s.keys[n];
+    r.reference = d.reference.data() + d.at(slice, row);
+    r.sums = d.sums_of(slice, row);
+    if (!careful && d.kernels.weights(r)) continue;
+    if (d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes)) continue;
+    w.left[static_cast<std::size_t>(n)] = 1;
+    std::fill_n(x, kDecodeKeys, 0.0f);
+  }
+}
+
+// One unit; `next` and `after` follow it.
+void run_unit(const DecodeCall& d, Slot& slot, const Slot& next, const Slot& after, Index slice,
+              bool careful, DecodeWork& w) noexcept {
+  const Unit& u = slot.unit;
+  const DecodeBlock& b = *u.block;
+  w.left = d.left.subspan(d.at(slice, b.first), static_cast<std::size_t>(b.count));
+  RowStarts s;
+  find_starts(d, u, w, s);
+  if (s.most == 0) return;
+  if (d.c.filtered) hide_keys(u, s, w, slot);
+  FastPrefetch values = prefetch_of(d.v, next, next.v), keys = prefetch_of(d.k, after, after.k);
+  each_kernel(b, [&](Index row, std::size_t kind) {
+    d.kernels.scores[kind][d.k.type](w.x.data() + row * kDecodeKeys,
+                                     d.q.data() + (b.first + row) * d.k.width, d.k.width,
+                                     slot.k.data(), d.k.channels, values);
+    values = {};
+  });
+  find_weights(d, u, slice, careful, s, w);
+  each_kernel(b, [&](Index row, std::size_t kind) {
+    d.kernels.values[kind][d.v.type](d.out_of(slice, b.first + row), d.v.width,
+                                     w.x.data() + row * kDecodeKeys, slot.v.data(), s.most,
+                                     d.v.channels, keys);
+    keys = {};
+  });
+}
+
+// Piece n: some blocks of rows against a slice of the keys; `careful`: those that are low again, relative to their
+// largest scores.
+void run_piece(const DecodeCall& d, Index n, bool careful, DecodeWork& w) noexcept {
+  const Index slice = n % d.slices, set = n / d.slices;
+  for (Index m = 0; m < d.together; ++m) {
+    const DecodeBlock& b = d.blocks[static_cast<std::size_t>(set * d.together + m)];
+    if (careful && !b.low) continue;
+    std::fill_n(d.out_of(slice, b.first), b.padded * d.v.width, 0.0f);
+    std::fill_n(d.sums_of(slice, b.first), b.padded * d.kernels.lanes, 0.0f);
+    std::fill_n(d.reference.data() + d.at(slice, b.first), b.padded, 0.0);
+  }
+  Units units(d, set, slice, careful);
+  std::size_t at = 0;
+  for (Slot& s : w.slots) fill_slot(d, units, s, w);
+  while (w.slots[at].unit.block != nullptr) {
+    Slot &slot = w.slots[at], &next = w.slots[(at + 1) % kSlots];
+    run_unit(d, slot, next, w.slots[(at + 2) % kSlots], slice, careful, w);
+    fill_slot(d, units, slot, w);
+    at = (at + 1) % kSlots;
+  }
+}
+
+// Blocks with a row whose weights are too small; true: there are some.
+bool find_low_blocks(const DecodeCall& d) noexcept {
+  bool any = false;
+  for (DecodeBlock& b : d.blocks) {
+    for (Index n = b.first; n < b.first + b.count; ++n) {
+      const FastRow& r = d.rows[static_cast<std::size_t>(n)];
+      b.low = b.low || (sum_of_slices(d, n).sum < static_cast<double>(kSmallestSum) &&
+                        sees_any(d.c, r.b, r.h, r.i, r.place));
+    }
+    any = any || b.low;
+  }
+  return any;
+}
+
+}  // namespace
+
+void decode_rows(const FastCall& c, const AttentionResult& result, std::uint8_t* left,
+                 CallArena& arena, const Executor& executor) {
+  const DecodeCall d(c, arena);
+  const Index most = most_tasks(c);
+  const Index tasks = task_count(executor, c.B * c.G * c.Tq * d.slices, most);
+  const std::span<DecodeWork> works =
+      arena.made<DecodeWork>(tasks, [&](Index) { return DecodeWork(d, arena); });
+  if (arena.counts()) return;
+  const Index pieces = static_cast<Index>(d.blocks.size()) / d.together * d.slices;
+  for (const bool careful : {false, true}) {
+    if (careful && !find_low_blocks(d)) break;
+    each_piece(executor, pieces, tasks, [&](Index n, Index task) noexcept {
+      run_piece(d, n, careful, works[static_cast<std::size_t>(task)]);
+    });
+  }
+  parallel_for(executor, static_cast<Index>(d.blocks.size()), tasks,
+               [&](Index begin, Index end) noexcept {
+                 for (Index n = begin; n < end; ++n)
+                   put_decoded(d, d.blocks[static_cast<std::size_t>(n)], result, left);
+               });
+}
+
+}  // namespace posenc::v0::detail

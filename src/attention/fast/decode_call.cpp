@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a decoding call: how they are found, and how their slices are joined.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fast/decode.h"
+#include "core/element.h"
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+bool decodes(const FastCall& c) noexcept {
+  if (c.is_capped() || !c.rows.none() || !c.wide.none()) return false;
+  if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
+  const Index share = c.H / c.G;
+  if (share > kDecodeMostRows) return false;
+  if (c.sequence.empty() || c.args.block_table.empty()) return c.Tq * share <= kDecodeMostRows;
+  Index longest = 0, run = 0;
+  for (Index i = 0; i < c.Tq; ++i) {
+    const bool same = i > 0 && c.place(0, i).row == c.place(0, i - 1).row;
+    run = same ? run + 1 : 1;
+    longest = std::max(longest, run);
+  }
+  return longest * share <= kDecodeMostRows;
+}
+
+DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
+    : x(&t),
+      copied(t.dim_stride != 1 || t.dim < lanes),
+      type(copied ? fast_type(DType::f32) : fast_type(t.dtype)),
+      channels(copied ? whole_vectors(t.dim, lanes) : t.dim),
+      width(whole_vectors(t.dim, lanes)),
+      bytes(copied ? 0 : t.dim * size_of(t.dtype)) {}
+
+DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
+    : c(call),
+      kernels(fast_decode_kernels(active_isa())),
+      k(call.k, kernels.lanes),
+      v(call.args.v, kernels.lanes),
+      slices(block_count(call.Tk, kSliceKeys)) {
+  // A block has one row at most that is computed for nothing.
+  const Index most_blocks = c.B * c.G * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
+  const Index most_groups = c.B * c.H * c.Tq;
+  blocks = arena.objects<DecodeBlock>(most_blocks);
+  rows = arena.array<FastRow>(most_rows);
+  const std::span<RowGroup> groups = arena.array<RowGroup>(most_groups);
+  const std::span<std::byte> copies = arena.array<std::byte>(static_cast<Index>(c.copy_bytes));
+  q = arena.array<float>(most_rows * k.width);
+  out = arena.array<float>(slices * most_rows * v.width);
+  sums = arena.array<float>(slices * most_rows * kernels.lanes);
+  reference = arena.array<double>(slices * most_rows);
+  left = arena.array<std::uint8_t>(slices * most_rows);
+  if (arena.counts()) return;
+  BoundedList<FastRow> row_list(rows);
+  BoundedList<RowGroup> group_list(groups);
+  blocks = blocks.first(c.blocks.size());
+  std::fill(left.begin(), left.end(), std::uint8_t{0});
+  for (std::size_t n = 0; n < blocks.size(); ++n) {
+    blocks[n].first = static_cast<Index>(row_list.size());
+    blocks[n].groups = groups.subspan(group_list.size());
+    blocks[n].rows = c.blocks[n];
+    add_block(c.blocks[n], row_list, group_list);
+    DecodeBlock& b = blocks[n];
+    b.groups = b.groups.first(static_cast<std::size_t>(b.rows.head_end - b.rows.head));
+    b.count = (b.rows.head_end - b.rows.head) * (b.rows.end - b.rows.begin);
+    b.padded = static_cast<Index>(row_list.size()) - b.first;
+    take_queries(b, copies.data());
+  }
+  if (k.x->head_stride < k.x->token_stride) together = c.G;
+}
+
+void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_list,
+                           BoundedList<RowGroup>& group_list) noexcept {
+  const std::size_t begin = row_list.size();
+  for (Index h = block.head; h < block.head_end; ++h) {
+    RowGroup g;
+    g.first = static_cast<Index>(row_list.size() - begin);
+    g.count = g.rows = block.end - block.begin;
+    g.row = row_list.end();
+    for (Index i = block.begin; i < block.end; ++i) {
+      FastRow row{block.b, h, i, c.place(block.b, i), {}, 0};
+      row.bounds = visible_bounds(c, row.b, row.h, row.place);
+      if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
+      row_list.push_back(row);
+    }
+    find_bounds(g);
+    group_list.push_back(g);
+  }
+  // Kernels have no three rows.
+  if ((row_list.size() - begin) % 4 == 3) row_list.push_back(FastRow(row_list.back()));
+}
+
+void DecodeCall::take_queries(const DecodeBlock& b, std::byte* copies) noexcept {
+  const ConstHeads& x = c.q;
+  const Index lanes = kernels.lanes, whole = k.channels / lanes * lanes;
+  for (Index n = 0; n < b.padded; ++n) {
+    const FastRow& r = rows[static_cast<std::size_t>(b.first + n)];
+    const Index from = r.b * x.batch_stride + r.i * x.token_stride + r.h * x.head_stride;
+    const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
+    float* to = q.data() + (b.first + n) * k.width;
+    std::fill_n(to, k.width, 0.0f);
+    const bool bounded = std::isfinite(factor) && c.kernels.take_row[fast_type(x.dtype)](
+                                                      to, adjacent(x, from, copies), c.D, factor);
+    if (!bounded) {
+      left[at(0, b.first + n)] = 1;
+      std::fill_n(to, k.width, 0.0f);
+    }
+    // The last vector holds the last channels.
+    if (whole < k.channels) {
+      std::copy_backward(to + whole, to + k.channels, to + k.width);
+      std::fill_n(to + whole, k.width - k.channels, 0.0f);
+    }
+  }
+}
+
+DecodeSum sum_of_slices(const DecodeCall& d, Index row) noexcept {
+  const auto sum_of = [&](Index slice) {
+    float sum = 0;
+    d.c.kernels.add_lanes(&sum, d.sums_of(slice, row), 1);
+    return static_cast<double>(sum);
+  };
+  DecodeSum all{0, -HUGE_VAL};
+  for (Index slice = 0; slice < d.slices; ++slice)
+    if (sum_of(slice) > 0) all.reference = std::max(all.reference, d.reference[d.at(slice, row)]);
+  if (all.reference == -HUGE_VAL) return {0, 0};
+  for (Index slice = 0; slice < d.slices; ++slice)
+    if (const double sum = sum_of(slice); sum > 0)
+      all.sum += sum * std::exp2(d.reference[d.at(slice, row)] - all.reference);
+  return all;
+}
+
+namespace {
+
+// The values of all slices, relative to a reference: channels side by side, in slice 0.
+const float* join_values(const DecodeCall& d, Index row, double reference) noexcept {
+  float* to = d.out_of(0, row);
+  const auto factor = [&](Index slice) {
+    return static_cast<float>(std::exp2(d.reference[d.at(slice, row)] - reference));
+  };
+  if (const float by = factor(0); by != 1)
+    for (Index n = 0; n < d.v.width; ++n) to[n] *= by;
+  for (Index slice = 1; slice < d.slices; ++slice)
+    d.c.kernels.add_row(to, d.out_of(slice, row), d.v.width, factor(slice));
+  const Index lanes = d.kernels.lanes, whole = d.v.channels / lanes * lanes;
+  if (whole < d.v.channels)
+    std::copy(to + whole + (d.v.width - d.v.channels), to + d.v.width, to + whole);
+  return to;
+}
+
+}  // namespace
+
+void put_decoded(const DecodeCall& d, const DecodeBlock& b, const AttentionResult& result,
+                 std::uint8_t* left) noexcept {
+  const FastCall& c = d.c;
+  const Heads& o = result.out;
+  const TensorView& l = result.log_sum_exp;
+  for (Index n = b.first; n < b.first + b.count; ++n) {
+    const FastRow& r = d.rows[static_cast<std::size_t>(n)];
+    const DecodeSum sum = sum_of_slices(d, n);
+    const RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !l.empty());
+    const float* from = join_values(d, n, sum.reference);
+    bool leaves = std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
+                  !std::all_of(from, from + c.V, [](float x) { return std::isfinite(x); });
+    for (Index slice = 0; slice < d.slices; ++slice) leaves = leaves || d.left[d.at(slice, n)] != 0;
+    left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
+    if (leaves) continue;
+    const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
+    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
+    if (o.dim_stride == 1)
+      c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
+                                            from, 1, c.V, factor);
+    else
+      for (Index x = 0; x < c.V; ++x)
+        put_element(o.data, o.dtype, at + x * o.dim_stride, factor * from[x]);
+    if (!l.empty())
+      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
+                  t.log_sum_exp);
+  }
+}
+
+}  // namespace posenc::v0::detail
