@@ -3,7 +3,7 @@
 
 The numbers were measured with python/bench/hf_attention.py, one thread (docs/python.md has the table). A rule by length gives the
 same numbers in every run, which a choice by the clock of each call would not. posenc's fast engine computes most calls. The one in
-double computes float64, soft caps, and most terms that read q or k (DeBERTa, BROS); dense masks are read pair by pair.
+double computes float64 and a few kinds of terms; dense masks are read pair by pair.
 """
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ _DEFAULT = 2048
 # Classes that compute in place, by the number of tokens from which posenc is at least as fast. 0: at every length.
 _LEAST = {
     **dict.fromkeys(("BloomAttention", "MptAttention", "MPNetSelfAttention"), 128),
+    **dict.fromkeys(("DisentangledSelfAttention", "XLNetRelativeAttention"), 256),
     **dict.fromkeys(("BrosSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"), 0),
     # Their own makes a vector for each pair of tokens, as BROS does.
     **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
 }
 # Those that the fast engine computes, gradients too.
 _FAST = ("BloomAttention", "MptAttention", "MPNetSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention")
+# Those that it computes in float32 and less, by the number of tokens from which gradients are at least as fast. In float64 the
+# engine in double computes them.
+_GRADIENTS_FROM = {"DisentangledSelfAttention": 256, "BrosSelfAttention": 256, "XLNetRelativeAttention": 512}
 _NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; projections take most of the time
 _ROW, _EAGER, _FUSED = 128, 256, 1024
 _WINDOWS = 2  # others compute all pairs: so many windows of tokens
@@ -48,15 +52,19 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     name = type(module).__name__
     if name in _NEVER:
         return _NOT_EAGER
-    if name not in _FAST and torch.is_grad_enabled() and x.requires_grad:
+    gradients = torch.is_grad_enabled() and x.requires_grad
+    in_float = name in _GRADIENTS_FROM and x.dtype != torch.float64
+    if name not in _FAST and not in_float and gradients:
         return GRADIENTS
     if name == "XLNetRelativeAttention":  # [tokens, batch, heads, channels]
         tokens = x.shape[0]
     else:  # [batch, tokens, channels] or [batch, height, width, channels]
         tokens = x.shape[1] * x.shape[2] if x.dim() == 4 else x.shape[1]
     least = _LEAST.get(name, _DEFAULT)
-    if name in _FAST and x.dtype == torch.float64 and least > 0:
-        least = _SLOWER
+    if in_float and gradients:
+        least = _GRADIENTS_FROM[name]
+    if x.dtype == torch.float64 and least > 0:
+        least = _SLOWER if name in _FAST else _DEFAULT
     return DECODE if tokens == 1 and least > 0 else _fewer(tokens, least)
 
 

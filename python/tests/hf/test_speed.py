@@ -27,14 +27,13 @@ def calls(model, report, *lengths):
     return count.taken, dict(count.original)
 
 
-@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 128), ("llama", "eager", 256), ("llama", "sdpa", 1024), ("deberta-v2", None, 2048)])
+@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 128), ("llama", "eager", 256), ("llama", "sdpa", 1024), ("deberta-v2", None, 256)])
 def test_short_calls_stay_with_the_model(kind, attention, least):
     model = build(kind, attention, max_position_embeddings=least)
     report = posenc.hf.accelerate(model, attention=True)
     reason = f"fewer than {least} tokens, for which its own is faster; force=True overrides"
     assert calls(model, report, 11) == (0, {reason: 1}) and reason in str(report)
-    if least < 2048:  # longer ones take seconds
-        assert calls(model, report, least - 1, least) == (1, {reason: 2})
+    assert calls(model, report, least - 1, least) == (1, {reason: 2})
     posenc.hf.restore(model)
     report = posenc.hf.accelerate(model, attention=True, force=True)
     assert calls(model, report, 11) == (1, {})
@@ -69,6 +68,8 @@ def test_fused_attention_stays_unless_windows_are_short():
 def test_gradients_in_double_stay_with_the_model():
     for kind, reasons in (("deberta-v2", [_speed.GRADIENTS]), ("bloom", [])):
         model = build(kind, max_position_embeddings=2048)
+        if reasons:
+            model.double()
         report = posenc.hf.accelerate(model, attention=True)
         model(torch.arange(130)[None] % 90 + 3)
         (count,) = report.attentions.values()
@@ -101,10 +102,18 @@ def test_sizes_of_adapters():
         pass
 
     x = torch.zeros(2, 3, 5, 4)
-    assert "2048" in _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2047, 1, 1, 1),), {})
-    assert _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2048, 1, 1, 1),), {}) == ""
+    assert "256" in _speed.in_place(XLNetRelativeAttention(), (torch.zeros(255, 1, 1, 1),), {})
+    assert _speed.in_place(XLNetRelativeAttention(), (torch.zeros(256, 1, 1, 1),), {}) == ""
+    trained = torch.zeros(511, 1, 1, 1, requires_grad=True)
+    assert "512" in _speed.in_place(XLNetRelativeAttention(), (trained,), {})
+    assert _speed.in_place(XLNetRelativeAttention(), (torch.zeros(512, 1, 1, 1, requires_grad=True),), {}) == ""
+    double = torch.zeros(2047, 1, 1, 1, dtype=torch.float64)
+    assert "2048" in _speed.in_place(XLNetRelativeAttention(), (double,), {})
+    assert _speed.in_place(XLNetRelativeAttention(), (double.clone().requires_grad_(),), {}) == _speed.GRADIENTS
     assert "2048" in _speed.in_place(SamVisionAttention(), (x,), {}) and _speed.in_place(SamVisionAttention(), (), {"hidden_states": torch.zeros(1, 32, 64, 1)}) == ""
     assert _speed.in_place(BrosSelfAttention(), (x[0],), {}) == ""
+    assert "256" in _speed.in_place(BrosSelfAttention(), (x[0].clone().requires_grad_(),), {})
+    assert _speed.in_place(SamVisionAttention(), (x.clone().requires_grad_(),), {}) == _speed.GRADIENTS
     assert "at every length" in _speed.in_place(Gemma4AudioAttention(), (torch.zeros(1, 4096, 8),), {})
 
 
