@@ -20,8 +20,18 @@ namespace {
 
 // The last three read rows of a table: of 129 clipped distances by the query (Shaw), of all distances (Transformer-XL),
 // of 512 buckets by the query and by the key (DeBERTa).
-enum class By : std::uint8_t { plain, alibi, t5, tupe, capped, shaw_keys, transformer_xl, deberta };
-constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe", "capped",
+enum class By : std::uint8_t {
+  plain,
+  alibi,
+  t5,
+  tupe,
+  capped,
+  fire,
+  shaw_keys,
+  transformer_xl,
+  deberta
+};
+constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe", "capped", "fire",
                                "shaw_keys", "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
@@ -76,6 +86,7 @@ struct FastAttend {
       return -std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(shape.heads));
     };
     if (shape.by == By::capped) args.softcap = 50;  // Gemma 2's
+    if (shape.by == By::fire) add_curve();
     if (shape.by == By::alibi)
       terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
     if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
@@ -96,6 +107,22 @@ struct FastAttend {
       add_product(buckets, 512, shape.dim).key = kContent;
     }
     args.terms = terms;
+  }
+  // FIRE's 32 units, with knots all over the row.
+  void add_curve() {
+    const auto some = [&](Index count, const auto& number) {
+      numbers.emplace_back();
+      for (Index n = 0; n < count; ++n) numbers.back().push_back(number(n));
+      return std::as_const(numbers.back()).data();
+    };
+    DistanceMlpTerm t;
+    t.table = tensor(some(2, [](Index n) { return n == 0 ? 0.1 : 512.0; }), {1, 1, 1, 2});
+    t.mlp.in = tensor(some(32, wave), {32, 1, 1});
+    t.mlp.in_bias =
+        tensor(some(32, [](Index n) { return -wave(n) * static_cast<double>(n + 1) / 33; }), {32});
+    t.mlp.out = tensor(some(shape.heads * 32, wave), {shape.heads, 32, 1});
+    t.mlp.out_bias = tensor(some(shape.heads, wave), {shape.heads});
+    terms.emplace_back(t);
   }
   // Vectors of positions, of the query times those of the key.
   void add_vectors() {
@@ -305,6 +332,7 @@ std::vector<Line> fast_attention_lines() {
   for (const bool causal : {false, true})
     all.push_back(fast_line({4096, 8, 64, causal, By::tupe}, 1.2));
   all.push_back(fast_line({4096, 8, 64, true, By::capped}, 1.36));
+  all.push_back(fast_line({4096, 8, 64, true, By::fire}, 1.36));
   for (const Index tokens : {64, 128, 512})
     for (const bool causal : {false, true})
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));

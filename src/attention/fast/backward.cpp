@@ -11,6 +11,7 @@
 #include "attention/fast/stage_gradients.h"
 #include "core/element.h"
 #include "core/parallel.h"
+#include "posenc/attention/explain_plan.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0::detail {
@@ -315,6 +316,8 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
     const auto* product = std::get_if<ProductTerm>(&t);
     if (RowTerms::has(t) && !product->query.content && !product->key.content)
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
+    if (term_class(t) == TermClass::distance_curve)
+      return "gradients of a function of the distance are not computed by it";
   }
   return fast_why_not(call, lowered);
 }

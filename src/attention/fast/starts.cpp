@@ -120,6 +120,7 @@ bool Starts::takes(const Term& t) noexcept {
     case TermClass::linear:
     case TermClass::band:
     case TermClass::pair_number:
+    case TermClass::distance_curve:
       return true;
     default:
       return std::holds_alternative<DecayTerm>(t);
@@ -133,6 +134,19 @@ bool Starts::adds(const Term& t) noexcept {
 Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {
   for (const Term& t : c.args.terms) none_ = none_ && !adds(t);
   make_lines(lowered, arena);
+  make_curves(arena);
+}
+
+void Starts::make_curves(CallArena& arena) {
+  const std::span<const Term> terms = call_.args.terms;
+  const auto is_curve = [](const Term& t) { return term_class(t) == TermClass::distance_curve; };
+  const auto count = std::count_if(terms.begin(), terms.end(), is_curve);
+  curve_is_alone_ = count == 1 && std::count_if(terms.begin(), terms.end(), adds) == 1;
+  auto next = terms.begin();
+  curves_ = arena.made<DistanceCurve>(count, [&](Index) {
+    next = std::find_if(next, terms.end(), is_curve);
+    return DistanceCurve(call_, std::get<DistanceMlpTerm>(*next++), arena);
+  });
 }
 
 Index Starts::entry_of(const FastRow& r) const noexcept {
@@ -261,8 +275,11 @@ void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
       to[n] += wide_lines_[static_cast<std::size_t>(first + n)];
     return;
   }
+  std::size_t curve = 0;
   for (const Term& t : call_.args.terms) {
     if (!adds(t)) continue;
+    if (std::holds_alternative<DistanceMlpTerm>(t))
+      curves_[curve++].add(r.b, r.h, r.i, r.place.row, keys, to);
     if (const auto* product = std::get_if<ProductTerm>(&t))
       add_product(call_, *product, r, keys, to);
     if (const auto* linear = std::get_if<LinearTerm>(&t)) add_linear(call_, *linear, r, keys, to);

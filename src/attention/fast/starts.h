@@ -4,6 +4,7 @@
 #include <span>
 
 #include "attention/call/visible_runs.h"
+#include "attention/fast/distance_curve.h"
 #include "attention/lowered/lowered_call.h"
 #include "kernels/attention/args.h"
 
@@ -53,6 +54,8 @@ class Starts {
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
   // No entry of the slice of a wide line is larger, and one near it is as large.
   double largest(Index first, Index count) const noexcept;
+  // The only term, if it is a curve; else null.
+  const DistanceCurve* curve() const noexcept { return curve_is_alone_ ? curves_.data() : nullptr; }
   // to[j - keys.begin] += start of key j.
   void add(const FastRow&, Run keys, double* to) const noexcept;
 
@@ -66,12 +69,15 @@ class Starts {
   void make_lines(const LoweredCall&, CallArena&);
   void add_band(const Term&, const Band&) noexcept;
   void finish_lines() noexcept;
+  void make_curves(CallArena&);
 
   const ReadyCall& call_;
   bool none_ = true, wide_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
   std::span<double> wide_lines_;
   std::span<float> lines_;
+  std::span<const DistanceCurve> curves_;  // of the terms that are curves, in their order
+  bool curve_is_alone_ = false;
   std::span<double> largest_;  // of every kSome entries of wide_lines_
   Index line_size_ = 0, high_ = 0, line_batches_ = 1;
   std::int32_t axis_ = 0;

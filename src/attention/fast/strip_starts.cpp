@@ -14,6 +14,9 @@ namespace {
 // A start value below this hides its key as long as another one is near 0.
 constexpr double kFar = -0x1p40;
 
+// Beyond, numbers of a row are taken relative to the largest.
+constexpr float kLargestCurve = 64;
+
 float relative(double value, double to) noexcept {
   return static_cast<float>(std::max(value - to, kFar));
 }
@@ -166,6 +169,23 @@ void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run 
   fill_rest(g, s);
 }
 
+// Of a row whose only start values are those of a curve, within what float holds near 0. False: it is not written.
+bool write_curve(const DistanceCurve* curve, const FastRow& r, Run keys, float* to, Index width,
+                 Index& last) noexcept {
+  if (curve == nullptr) return false;
+  std::fill_n(to, width, -HUGE_VALF);
+  last = 0;
+  for (const Run& run : r.bounds.runs()) {
+    const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+    if (some.begin >= some.end) continue;
+    if (!curve->write(r.b, r.h, r.i, r.place.row, some, kLargestCurve,
+                      to + (some.begin - keys.begin)))
+      return false;
+    last = some.end;
+  }
+  return true;
+}
+
 void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                         StripStarts& s) noexcept {
   s.keys = 0;
@@ -176,6 +196,9 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   // Of what is written, the strip reads so much.
   const Index width = whole_vectors(std::max<Index>(0, std::min(keys.end, g.seen.end) - keys.begin),
                                     c.kernels.lanes);
+  const bool plain = c.args.mask.bias.empty() && !c.filtered && !c.rows.hold_numbers() &&
+                     c.flags.shows_all(g.row->place.row, keys);
+  const DistanceCurve* curve = plain ? c.starts.curve() : nullptr;
   for (Index n = 0; n < g.count; ++n) {
     if (steps) {
       if (const Step step = step_of(g.row[n].bounds, keys, c.kernels.lanes); step.at != nullptr) {
@@ -189,7 +212,9 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     bool bounded = true;
     double largest = 0;
     Index last = 0;
-    if (copies) {
+    if (write_curve(curve, g.row[n], keys, to, width, last)) {
+      // Relative to 0.
+    } else if (copies) {
       last = copy_row(c, w, g.row[n], keys, to, width);
     } else {
       largest = fill_row(c, w, g.row[n], keys, to, width, bounded);

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/distance_curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fast/starts.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+double psi_of(bool keep_sign, double c, double y) noexcept {
+  const double size = std::log(std::fabs(c * y) + 1);
+  return keep_sign && y < 0 ? -size : size;
+}
+
+bool are_finite(std::span<const double> x) noexcept {
+  return std::all_of(x.begin(), x.end(), [](double y) { return std::isfinite(y); });
+}
+
+}  // namespace
+
+DistanceCurve::DistanceCurve(const ReadyCall& c, const DistanceMlpTerm& t, CallArena& arena)
+    : call_(&c),
+      term_(&t),
+      axis_(&c.axes[static_cast<std::size_t>(t.axis)]),
+      units_(t.mlp.in.shape[0]),
+      batches_(t.table.shape[0]),
+      groups_(t.table.shape[1]),
+      in_(arena.array<double>(units_)),
+      in_bias_(arena.array<double>(units_)),
+      out_(arena.array<double>(c.H * units_)),
+      out_bias_(arena.array<double>(c.H)),
+      below_(arena.array<double>(c.B * groups_ * c.Tq)) {
+  for (Index u = 0; u < units_ && !arena.counts(); ++u) {
+    const auto unit = static_cast<std::size_t>(u);
+    in_[unit] = read_number(t.mlp.in, u), in_bias_[unit] = read_number(t.mlp.in_bias, u);
+    for (Index h = 0; h < c.H; ++h)
+      out_[static_cast<std::size_t>(h * units_ + u)] =
+          read_number(t.mlp.out, Grouping{c.H, t.mlp.out.shape[0]}.of(h), u);
+  }
+  for (Index h = 0; h < c.H && !arena.counts(); ++h)
+    out_bias_[static_cast<std::size_t>(h)] =
+        read_number(t.mlp.out_bias, Grouping{c.H, t.mlp.out_bias.shape[0]}.of(h));
+  for (Index n = 0; n < c.B * groups_ * c.Tq && !arena.counts(); ++n) {
+    const Index b = n / c.Tq / groups_, group = n / c.Tq % groups_, batch = batches_ == 1 ? 0 : b;
+    const double p = axis_->query[axis_->query_at(b, n % c.Tq)];
+    const double limit = std::max(p, read_number(t.table, batch, group, 0, 1));
+    below_[static_cast<std::size_t>(n)] =
+        psi_of(t.keep_sign, read_number(t.table, batch, group, 0, 0), limit) + t.epsilon;
+  }
+  make_pieces(arena);
+  make_lines(arena);
+}
+
+// The slope changes where the input of a unit is 0.
+void DistanceCurve::make_pieces(CallArena& arena) {
+  const Index H = call_->H;
+  const double leak = term_->mlp.slope, scale = term_->scale * kLog2E;
+  const std::span<double> found = arena.array<double>(units_);
+  slopes_ = arena.array<double>(H * (units_ + 1)), levels_ = arena.array<double>(H * (units_ + 1));
+  if (arena.counts()) return;
+  has_lines_ = are_finite(in_) && are_finite(in_bias_) && are_finite(out_) && are_finite(out_bias_);
+  if (!has_lines_) return;
+  std::size_t count = 0;
+  for (std::size_t u = 0; u < in_.size(); ++u)
+    if (in_[u] != 0 && std::isfinite(in_bias_[u] / in_[u])) found[count++] = -in_bias_[u] / in_[u];
+  std::sort(found.begin(), found.begin() + static_cast<Index>(count));
+  knots_ = found.first(count);
+  for (Index h = 0; h < H; ++h)
+    for (std::size_t piece = 0; piece <= count; ++piece) {
+      // A number inside the piece says which units are above 0.
+      const double inside = count == 0       ? 0
+                            : piece == 0     ? knots_[0] - 1
+                            : piece == count ? knots_[count - 1] + 1
+                                             : knots_[piece - 1] / 2 + knots_[piece] / 2;
+      double slope = 0, level = out_bias_[static_cast<std::size_t>(h)];
+      for (std::size_t u = 0; u < in_.size(); ++u) {
+        const double y = in_[u] * inside + in_bias_[u];
+        const double weight =
+            out_[static_cast<std::size_t>(h) * in_.size() + u] * (y > 0 ? 1.0 : leak);
+        slope += weight * in_[u], level += weight * in_bias_[u];
+      }
+      const std::size_t at = static_cast<std::size_t>(h) * (count + 1) + piece;
+      slopes_[at] = scale * slope, levels_[at] = scale * level;
+    }
+}
+
+void DistanceCurve::make_lines(CallArena& arena) {
+  const std::optional<WholeDistances> d = consecutive_distances(*call_, term_->axis);
+  if (!d) has_lines_ = false;
+  if (!d) return;
+  high_ = d->high, size_ = d->high - d->low + 1;
+  psi_ = arena.array<float>(batches_ * groups_ * size_);
+  for (Index n = 0; n < batches_ * groups_ * size_ && !arena.counts(); ++n) {
+    const Index slab = n / size_;
+    const double c = read_number(term_->table, slab / groups_, slab % groups_, 0, 0);
+    psi_[static_cast<std::size_t>(n)] =
+        static_cast<float>(psi_of(term_->keep_sign, c, static_cast<double>(high_ - n % size_)));
+  }
+}
+
+DistanceCurve::Row DistanceCurve::row_of(Index b, Index h, Index i) const noexcept {
+  const Index group = Grouping{call_->H, groups_}.of(h);
+  const double below = below_[static_cast<std::size_t>((b * groups_ + group) * call_->Tq + i)];
+  return {read_number(term_->table, batches_ == 1 ? 0 : b, group, 0, 0), below, 1 / below};
+}
+
+double DistanceCurve::value(Index h, double x) const noexcept {
+  double sum = out_bias_[static_cast<std::size_t>(h)];
+  for (std::size_t u = 0; u < in_.size(); ++u) {
+    const double y = in_[u] * x + in_bias_[u];
+    sum += out_[static_cast<std::size_t>(h) * in_.size() + u] * (y > 0 ? y : term_->mlp.slope * y);
+  }
+  return term_->scale * kLog2E * sum;
+}
+
+void DistanceCurve::add(Index b, Index h, Index i, Index row, Run keys, double* to) const noexcept {
+  const Row r = row_of(b, h, i);
+  for (Index j = keys.begin; j < keys.end; ++j)
+    to[j - keys.begin] +=
+        value(h, psi_of(term_->keep_sign, r.c, axis_->delta(b, i, row, j)) / r.below);
+}
+
+// Of keys along which u falls, or rises: from one knot to the next.
+bool DistanceCurve::write_part(const double* slope, const double* level, const Row& r,
+                               const float* u, Index count, bool falls, float most,
+                               float* to) const noexcept {
+  for (Index j = 0; j < count;) {
+    const double x = static_cast<double>(u[j]) * r.inverse;
+    const auto piece = std::upper_bound(knots_.begin(), knots_.end(), x) - knots_.begin();
+    // The knot that u comes to.
+    const bool last = falls ? piece == 0 : piece == static_cast<Index>(knots_.size());
+    Index end = count;
+    if (!last) {
+      const double knot = knots_[static_cast<std::size_t>(falls ? piece - 1 : piece)] * r.below;
+      const auto before = [&](float y) {
+        return falls ? static_cast<double>(y) >= knot : static_cast<double>(y) < knot;
+      };
+      if (!before(u[count - 1]))
+        end =
+            std::max(j + 1, static_cast<Index>(std::partition_point(u + j, u + count, before) - u));
+    }
+    const auto a = static_cast<float>(slope[piece] * r.inverse),
+               c = static_cast<float>(level[piece]);
+    for (Index n = j; n < end; ++n) to[n] = a * u[n] + c;
+    if (!(std::fabs(to[j]) <= most && std::fabs(to[end - 1]) <= most)) return false;
+    j = end;
+  }
+  return true;
+}
+
+bool DistanceCurve::write(Index b, Index h, Index i, Index row, Run keys, float most,
+                          float* to) const noexcept {
+  if (!has_lines_) return false;
+  const Row r = row_of(b, h, i);
+  if (!(r.inverse > 0) || !std::isfinite(r.inverse) || !std::isfinite(r.c)) return false;
+  const Index group = Grouping{call_->H, groups_}.of(h);
+  const Index query = axis_->query_whole[axis_->query_at(b, i)],
+              first = axis_->key_whole[axis_->key_at(row, 0)];
+  const float* u = psi_.data() + ((batches_ == 1 ? 0 : b) * groups_ + group) * size_ +
+                   (high_ - (query - first)) + keys.begin;
+  const double* slope = slopes_.data() + h * static_cast<Index>(knots_.size() + 1);
+  const double* level = levels_.data() + h * static_cast<Index>(knots_.size() + 1);
+  // Keys up to the position of the query, and those after it.
+  const Index here = std::clamp(query - first + 1, keys.begin, keys.end) - keys.begin;
+  return write_part(slope, level, r, u, here, true, most, to) &&
+         write_part(slope, level, r, u + here, keys.end - keys.begin - here, term_->keep_sign, most,
+                    to + here);
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of the distance (FIRE) in the fast engine: pieces of a line, and pair by pair where there is none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attention/float_call.h"
+#include "posenc/core/isa.h"
+
+namespace posenc {
+namespace {
+
+struct CurveCall : FloatCall {
+  CurveCall(Index queries, Index keys, std::uint64_t seed, double size = 1)
+      : FloatCall(1, queries, keys, 2, 1, 8, 8, seed), random(seed + 1), units(9) {
+    in = random.normals(units), in_bias = random.normals(units), out = random.normals(2 * units),
+    out_bias = random.normals(2);
+    in[3] = 0;  // a unit without a knot
+    for (double& x : out) x *= size;
+    term.table = tensor(std::as_const(table).data(), {1, 1, 1, 2});
+    const auto n = static_cast<Index>(units);
+    term.mlp = {tensor(std::as_const(in).data(), {n, 1, 1}),
+                tensor(std::as_const(in_bias).data(), {n}),
+                tensor(std::as_const(out).data(), {2, n, 1}),
+                tensor(std::as_const(out_bias).data(), {2}), 0.1};
+  }
+  // After changes of `term`.
+  std::string wrong_of() {
+    terms = {term};
+    args.terms = terms;
+    return wrong();
+  }
+  test::Random random;
+  std::size_t units;
+  std::vector<double> table{0.2, 40.0}, in, in_bias, out, out_bias;
+  DistanceMlpTerm term;
+  std::vector<Term> terms;
+};
+
+TEST(FastCurve, LengthsAndSides) {
+  constexpr Index kLengths[] = {1, 13, 64, 65, 129, 200};
+  std::size_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const int kind : {0, 1, 2, 3}) {
+        const Index keys = kLengths[(seed * 5 + 1) % std::size(kLengths)];
+        CurveCall call(queries, keys, seed);
+        ++seed;
+        call.args.mask.causal = kind % 2 == 0;
+        call.term.keep_sign = kind >= 2;
+        ASSERT_EQ(call.wrong_of(), "")
+            << isa_name(isa) << " " << queries << " " << keys << " kind " << kind;
+      }
+  }
+  reset_isa();
+}
+
+// Numbers far from 0, positions that do not count up, masks by pair and by key, c and L of all kinds, other terms.
+TEST(FastCurve, OffTheFastWay) {
+  CurveCall large(60, 90, 3, 200);
+  large.args.mask.causal = true;
+  EXPECT_EQ(large.wrong_of(), "");
+  CurveCall apart(60, 90, 4);
+  std::vector<std::int64_t> at;
+  for (Index j = 0; j < 90; ++j) at.push_back(j * 37 % 90);
+  apart.args.key_positions = Positions{at.data(), DType::i64, 1, 90};
+  EXPECT_EQ(apart.wrong_of(), "");
+  CurveCall hidden(60, 90, 5);
+  std::vector<std::uint8_t> visible(90, 1), pairs(60 * 90, 1);
+  for (std::size_t j = 0; j < 90; j += 7) visible[j] = 0;
+  for (std::size_t j = 0; j < pairs.size(); j += 5) pairs[j] = 0;
+  hidden.args.mask.key_visible = tensor(std::as_const(visible).data(), {1, 90});
+  EXPECT_EQ(hidden.wrong_of(), "");
+  hidden.args.mask.visible = tensor(std::as_const(pairs).data(), {60, 90});
+  EXPECT_EQ(hidden.wrong_of(), "");
+  for (const double c : {0.0, -0.3, 5.0})
+    for (const double limit : {-3.0, 0.0, 1e6}) {
+      CurveCall call(60, 90, 6);
+      call.table = {c, limit};
+      call.term.table = tensor(std::as_const(call.table).data(), {1, 1, 1, 2});
+      call.term.epsilon = 0.5;
+      call.term.keep_sign = limit == 0;
+      EXPECT_EQ(call.wrong_of(), "") << c << " " << limit;
+    }
+  CurveCall two(60, 90, 7);
+  const std::vector<double> slopes{-0.1, 0.2};
+  two.terms = {LinearTerm{.table = tensor(slopes.data(), {1, 1, 1, 2})}, two.term, two.term};
+  two.args.terms = two.terms;
+  EXPECT_EQ(two.wrong(), "");
+}
+
+// The bound that docs/attention.md states, with the magnitudes of the units.
+TEST(FastCurve, ErrorsAreWithinTheStatedBound) {
+  for (const double size : {0.1, 1.0, 5.0}) {
+    CurveCall call(40, 300, 11, size);
+    call.terms = {call.term};
+    call.args.terms = call.terms;
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    double largest_value = 0;
+    for (const double v : call.wide[2]) largest_value = std::max(largest_value, std::fabs(v));
+    for (std::size_t row = 0; row < 80; ++row) {
+      const std::size_t h = row / 40, i = row % 40;
+      double a = 0;
+      for (std::size_t j = 0; j < 300; ++j) {
+        const double delta = 260 + static_cast<double>(i) - static_cast<double>(j);
+        const double below = std::log(0.2 * std::max(260 + static_cast<double>(i), 40.0) + 1);
+        const double x = std::log(0.2 * std::fabs(delta) + 1) / below;
+        double sum = std::fabs(call.out_bias[h]);
+        for (std::size_t u = 0; u < call.units; ++u)
+          sum += std::fabs(call.out[h * call.units + u]) *
+                 (std::fabs(call.in[u] * x) + std::fabs(call.in_bias[u]));
+        for (std::size_t c = 0; c < 8; ++c)
+          sum += std::fabs(*call.args.scale * call.wide[0][(i * 2 + h) * 8 + c] *
+                           call.wide[1][j * 8 + c]);
+        a = std::max(a, sum);
+      }
+      const double bound = 0x1p-22 * (8 + a);
+      EXPECT_LE(std::fabs(got.log_sum_exp[row] - want.log_sum_exp[row]), bound) << size;
+      for (std::size_t c = 0; c < 8; ++c) {
+        const std::size_t at = (i * 2 + h) * 8 + c;
+        EXPECT_LE(std::fabs(got.out[at] - want.out[at]), bound * largest_value) << size;
+      }
+    }
+  }
+}
+
+TEST(FastCurve, NumbersThatAreNotFinite) {
+  for (const double bad : {HUGE_VAL, std::nan("")})
+    for (const int which : {0, 1, 2}) {
+      CurveCall call(60, 90, 3);
+      (which == 0 ? call.out[2] : which == 1 ? call.in_bias[1] : call.table[0]) = bad;
+      call.terms = {call.term};
+      call.args.terms = call.terms;
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      EXPECT_LE(difference(of_attend(call.args).out, of_attend(exact).out), kFloatError)
+          << bad << which;
+    }
+}
+
+}  // namespace
+}  // namespace posenc
