@@ -73,6 +73,24 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
   out.push_back({"qk_norm", std::move(value), std::move(text)});
 }
 
+// Of the field `convolution`: y of token t is x of t and what the convolution makes of it and those before.
+void add_convolution(const LayerSpec& layer, Requirements& out) {
+  const FieldValue* field = layer.field("convolution");
+  if (!field) return;
+  const Json& c = field->value;
+  const Json::Array& modules = c.at("modules").as_array();
+  std::string text = message(
+      "after their projections, add to k and v their causal convolution over {} tokens, each "
+      "channel by itself, padding as zeros ({}, {})",
+      c.at("tokens").as_integer(), modules.at(0).as_string(), modules.at(1).as_string());
+  if (const Json& projection = c.at("projection"); !projection.is_null())
+    text += ", with weights that " + projection.as_string() +
+            " makes of the token's hidden state added to those of the channel";
+  if (const double divisor = c.at("divisor").as_number(); divisor != 1)
+    text += ", and divide by " + number_text(divisor);
+  out.push_back({"convolution", c, std::move(text)});
+}
+
 // Frequencies that a rule of length chose hold for some lengths only.
 void add_valid_range(const RotarySpec& spec, Requirements& out) {
   const Index from = spec.valid_from(), to = spec.valid_to();
@@ -188,6 +206,7 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   Requirements out;
   const bool rotates = layer.rotary && !layer.rotary->blocks.empty();
   if (rotates) add_valid_range(*layer.rotary, out);
+  add_convolution(layer, out);
   add_norm(layer, out);
   if (layer.rotates_value) out.push_back({"rotates_value", true, "rotate values as keys"});
   if (const auto& t = layer.query_temperature)

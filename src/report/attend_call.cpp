@@ -159,6 +159,7 @@ void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) 
     note("q and k are used as they are after this layer's norm\n");
   if (!o.scale && !c.layer->scale)
     note("the scale of q.k of this model is not known: head_dim^-1/2 is used (--scale)\n");
+  if (l.field("convolution")) note("k and v are used as they are after this layer's convolution\n");
   if (l.query_scale) note("the channels of q are used as they are after this layer's scale of q\n");
   if (!o.softcap) c.args.softcap = c.layer->softcap;
   c.args.softcap_after_terms = c.layer->softcap_after_terms && c.args.softcap != 0;

@@ -74,5 +74,12 @@ TEST(ClassTable, EveryTypeIsThereWithItsRules) {
   EXPECT_EQ(class_rules("no_such_type"), nullptr);
 }
 
+// The part that is read as the model, where a file leaves its model_type out.
+TEST(ClassTable, EveryMainPartHasATypeWithRules) {
+  for (const auto& [name, rules] : all_class_rules())
+    for (const auto& [key, part] : rules.parts.pairs)
+      EXPECT_TRUE(!part.main || class_rules(part.type)) << name << "." << key << ": " << part.type;
+}
+
 }  // namespace
 }  // namespace posenc::v0::hf

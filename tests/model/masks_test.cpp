@@ -119,6 +119,13 @@ TEST(Masks, ClassesThatDoNotObeyIsCausalSayWhatTheyDo) {
               HasSubstr("is_causal is false"));
 }
 
+// Run: its attention says is_causal, which SDPA takes where it gets no mask.
+TEST(Masks, PatchesOfPhi4DependOnTheKernel) {
+  const ModelSpec spec = read(R"({"model_type": "phi4_multimodal_vision"})");
+  EXPECT_EQ(spec.layers.at(0).attention.right, std::nullopt);
+  EXPECT_THAT(finding_of(spec, "one_kernel"), HasSubstr("a patch does not see later ones"));
+}
+
 // A key of the class around the text: run, of LLaVA-NeXT and Aya Vision.
 TEST(Masks, IsCausalAtTheTopLevelCountsWhereTheClassPassesItOn) {
   const std::string text =

@@ -93,6 +93,11 @@ TEST(ScoreClasses, InklingByTheKindOfTheLayer) {
   EXPECT_TRUE(std::any_of(m.findings.begin(), m.findings.end(), [](const Finding& f) {
     return f.message.starts_with("k and v pass a causal convolution of sconv_kernel_size tokens");
   }));
+  EXPECT_EQ(requirement(m, 3, "convolution"),
+            "after their projections, add to k and v their causal convolution over 4 tokens, each "
+            "channel by itself, padding as zeros (layers.3.self_attn.k_sconv, "
+            "layers.3.self_attn.v_sconv)");
+  EXPECT_EQ(must_honour(m.layers[3]).at(0).what, "convolution");
   const ModelSpec own = class_model(R"({"model_type": "inkling_text", "num_hidden_layers": 3,
     "local_layer_ids": [2, 7], "log_scaling_n_floor": 4096, "sliding_window_size": 64,
     "swa_head_dim": 64, "rel_extent": 99, "d_rel": 4})");
@@ -128,6 +133,18 @@ TEST(ScoreClasses, Inkling2LimitsNormsAndProjectsItsSinks) {
             "22.627416997969522, eps 1e-06; q is multiplied by q_l2_clip.scale [heads, head_dim] "
             "before it");
   EXPECT_THAT(requirement(m, 0, "query_sinks"), HasSubstr("layers.0.self_attn.sink_proj.weight"));
+  // Inkling2ShortConvolution divides by the root of 4 + 1, Inkling2DynamicShortConvolution of 2 4 + 1.
+  EXPECT_THAT(requirement(m, 0, "convolution"),
+              HasSubstr("v_sconv), and divide by 2.2360679774997"));
+  EXPECT_THAT(requirement(m, 5, "convolution"),
+              HasSubstr("with weights that weight_proj makes of the token's hidden state added to "
+                        "those of the channel, and divide by 3"));
+  const ModelSpec longer = class_model(
+      R"({"model_type": "inkling2_text", "num_hidden_layers": 1, "sconv_kernel_size": 8})");
+  EXPECT_THAT(requirement(longer, 0, "convolution"), HasSubstr("over 8 tokens"));
+  EXPECT_THAT(
+      class_error(class_model(R"({"model_type": "inkling2_text", "sconv_kernel_size": 0})")),
+      HasSubstr("sconv_kernel_size"));
   EXPECT_THAT(
       class_error(class_model(R"({"model_type": "inkling2_text", "rel_l2_clip_threshold": 0})")),
       HasSubstr("rel_l2_clip_threshold must be a positive number, got 0"));

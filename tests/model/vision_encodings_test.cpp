@@ -145,6 +145,15 @@ TEST(VisionEncodings, NoPositions) {
   EXPECT_EQ(linear.layers[0].attention.kind, AttentionKind::linear);
   EXPECT_EQ(read(R"({"model_type":"pp_ocrv5_server_rec","depth":3})").layers.size(), 3u);
   EXPECT_FALSE(read(R"({"model_type":"uvdoc"})").has_error());
+  // Without a backbone_config all four build PPLCNetV4Config, of convolutions alone.
+  for (const auto& [type, layers] : {std::pair<const char*, std::size_t>{"pp_ocrv6_small_rec", 2},
+                                     {"pp_ocrv6_small_det", 0},
+                                     {"pp_ocrv6_medium_det", 0},
+                                     {"pp_ocrv6_tiny_rec", 0}}) {
+    const ModelSpec model = read(std::string(R"({"model_type":")") + type + R"("})");
+    EXPECT_FALSE(model.has_error()) << type << errors_of(model);
+    EXPECT_EQ(model.layers.size(), layers) << type;
+  }
 }
 
 // Where and what the rows of DETR and similar models meet; bases that differ; a mechanism without a scheme.

@@ -52,6 +52,7 @@ struct ClassRules {
   std::optional<ScoreRules> score, score_also;
   std::optional<ScaleRules> scale;
   std::optional<ChannelScaleRules> query_scale;
+  std::optional<ConvolutionRules> convolution;
   std::optional<SinkRules> sinks;
   std::optional<InputAlso> input_also;
   std::optional<std::string> input_text;
@@ -153,6 +154,8 @@ struct ClassRules {
       "scheme of the second one, which acts alone where has_spatial_attention_bias is false");
     v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");
     v("query_scale", s.query_scale, "what multiplies the channels of q, learned");
+    v("convolution", s.convolution,
+      "a causal convolution of k and v before their norm and rotation");
     v("softcap", s.softcap, "key of the soft cap of the scores");
     v("softcap_after_terms", s.softcap_after_terms, "it caps q.k with the score terms");
     v("sinks", s.sinks, "a learned score a head beside those of the keys");

@@ -55,6 +55,18 @@ struct ChannelScaleRules {
   }
 };
 
+// A causal convolution of k and v before their norm and rotation, each channel by itself, added to them.
+struct ConvolutionRules {
+  std::string key, tokens_weigh_in;
+  bool averaged = false;
+  static void describe(auto& s, auto&& v) {
+    v("key", s.key, "how many tokens it is over");
+    v("averaged", s.averaged, "the sum is divided by the root of its terms");
+    v("tokens_weigh_in", s.tokens_weigh_in,
+      "module that projects weights more from the hidden state, in layers without a window");
+  }
+};
+
 // A learned score beside those of the keys.
 struct SinkRules {
   std::string tensor;

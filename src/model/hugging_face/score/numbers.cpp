@@ -123,12 +123,28 @@ QkNorm norm_of(const ConfigView& view, const QkNormRules& rule) {
   return out;
 }
 
+// What must_honour says of it.
+FieldValue convolution_of(const ConvolutionRules& rule, const Sourced<Index>& tokens,
+                          const LayerSpec& layer) {
+  const bool more = !rule.tokens_weigh_in.empty() && layer.attention.kind == AttentionKind::full;
+  const Index terms = (more ? 2 : 1) * tokens.value + 1;
+  const std::string modules = "layers." + std::to_string(layer.index) + ".self_attn.";
+  Json value = Json::object({{"of", "k and v"},
+                             {"tokens", tokens.value},
+                             {"divisor", rule.averaged ? std::sqrt(static_cast<double>(terms)) : 1},
+                             {"modules", Json::Array{modules + "k_sconv", modules + "v_sconv"}},
+                             {"projection", more ? Json(rule.tokens_weigh_in) : Json(nullptr)}});
+  return {"convolution", std::move(value), tokens.origin, tokens.where};
+}
+
 }  // namespace
 
 void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
   const ClassRules& rules = view.rules();
   const std::optional<Scale> scale = scale_of(view);
   const std::optional<Value> cap = cap_of(view);
+  const std::optional<Sourced<Index>> convolved =
+      rules.convolution ? view.integer(rules.convolution->key, 1, kUnbounded / 4) : std::nullopt;
   const bool by_layer =
       rules.scale && !rules.scale->by_layer.empty() && view.flag(rules.scale->by_layer, false);
   for (LayerSpec& layer : layers) {
@@ -150,6 +166,7 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
         (!rules.sinks->sliding_only || layer.attention.kind == AttentionKind::sliding))
       fill((rules.sinks->by_query ? layer.query_sinks : layer.sinks) = rules.sinks->tensor,
            "{layer}", std::to_string(layer.index));
+    if (convolved) layer.fields.push_back(convolution_of(*rules.convolution, *convolved, layer));
     if (rules.query_scale) {
       layer.query_scale = {rules.query_scale->tensor, number_or(rules.query_scale->factor, 1)};
       fill(layer.query_scale->tensor, "{layer}", std::to_string(layer.index));
