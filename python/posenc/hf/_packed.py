@@ -52,7 +52,7 @@ class Packing:
     def back(self, x: Tensor) -> Tensor:
         """The inverse, 0 where there is padding."""
         whole = x.new_zeros(self.batch * self.tokens, *x.shape[2:]).index_copy(0, self.index, x[0])
-        return whole.unflatten(0, (self.batch, self.tokens))
+        return whole.view(self.batch, self.tokens, *x.shape[2:])
 
 
 def _dense(mask: Any, what: Mask, starts: Tensor) -> Tensor:
@@ -299,7 +299,8 @@ def _layer_of(model: torch.nn.Module, name: str) -> Any:
 
 def pack_layers(model: torch.nn.Module, taken: dict[str, torch.nn.Module], in_place: set[str], report: Any) -> None:
     """taken: attention that is posenc's, by name; in_place: those of an adapter."""
-    state, found = State(report), {}
+    state = State(report)
+    found: dict[int, tuple[torch.nn.Module, list[str]]] = {}
     for name, module in taken.items():
         layer = _layer_of(model, name)
         known = name not in in_place or type(module).__name__ in _IN_PLACE
