@@ -18,8 +18,8 @@
 namespace posenc::bench {
 namespace {
 
-// The last three read rows of a table: of 129 clipped distances by the query (Shaw), of all distances (Transformer-XL),
-// of 512 buckets by the query and by the key (DeBERTa).
+// The last three read rows of a table: of 129 clipped distances by the query and for the values (Shaw), of all distances
+// (Transformer-XL), of 512 buckets by the query and by the key (DeBERTa).
 enum class By : std::uint8_t {
   plain,
   alibi,
@@ -27,12 +27,12 @@ enum class By : std::uint8_t {
   tupe,
   capped,
   fire,
-  shaw_keys,
+  shaw,
   transformer_xl,
   deberta
 };
-constexpr const char* kBy[] = {"plain",     "alibi",          "t5",     "tupe", "capped", "fire",
-                               "shaw_keys", "transformer_xl", "deberta"};
+constexpr const char* kBy[] = {"plain", "alibi",          "t5",     "tupe", "capped", "fire",
+                               "shaw",  "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };
@@ -50,7 +50,7 @@ struct FastShape {
   // Products beside those of q, k and v, forward.
   double more_products() const {
     const auto n = static_cast<double>(tokens * heads);
-    return by == By::shaw_keys                          ? n * 129
+    return by == By::shaw                               ? 2 * n * 129
            : by == By::transformer_xl || by == By::tupe ? pairs()
            : by == By::deberta                          ? 2 * n * 512
                                                         : 0;
@@ -90,8 +90,13 @@ struct FastAttend {
     if (shape.by == By::alibi)
       terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
     if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
-    if (shape.by == By::shaw_keys)
-      add_product(line(64, [](Index d) { return d + 64; }), 129, shape.dim).query = kContent;
+    if (shape.by == By::shaw) {
+      const IndexLine clipped = line(64, [](Index d) { return d + 64; });
+      add_product(clipped, 129, shape.dim).query = kContent;
+      ValueRowsTerm values;
+      values.lines[0] = clipped, values.table = table(129, shape.dim, wave);
+      terms.emplace_back(values);
+    }
     if (shape.by == By::transformer_xl) {
       const IndexLine each = line(last, [&](Index d) { return d + last; });
       add_product(each, 2 * last + 1, shape.dim).query = kContent;
@@ -324,7 +329,7 @@ std::vector<Line> fast_attention_lines() {
   for (const By by : {By::plain, By::alibi, By::t5})
     for (const bool causal : {false, true})
       all.push_back(fast_line({4096, 8, 64, causal, by}, causal ? 1.18 : 1.15));
-  all.push_back(fast_line({4096, 8, 64, false, By::shaw_keys}, 1.22));
+  all.push_back(fast_line({4096, 8, 64, false, By::shaw}, 1.22));
   all.push_back(fast_line({4096, 8, 64, false, By::transformer_xl}, 1.22));
   all.push_back(fast_line({4096, 8, 64, false, By::deberta}, 1.3));
   for (const bool causal : {false, true})

@@ -43,6 +43,9 @@ struct RowsCall : FloatCall {
     t.scale = 0.3;
     return t;
   }
+  ValueRowsTerm value_rows(Rows kind, Index batch, Index groups) {
+    return {{rows(kind, false, batch, groups)}, 0.3};
+  }
   // One head of keys for all.
   void share_keys() {
     G = 1;
@@ -224,6 +227,71 @@ TEST(FastRows, AnyNumberOfThreadsGivesTheSameBits) {
   const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
   EXPECT_EQ(one.out, all.out);
   EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+}
+
+TEST(FastValueRows, LengthsAroundItsBlocks) {
+  constexpr Index kLengths[] = {1, 13, 65};
+  constexpr Index kKeys[] = {1, 129, 300};
+  constexpr Index kDims[] = {1, 8, 20};
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
+        ++seed;
+        const Index keys = std::max(queries, kKeys[seed % std::size(kKeys)]);
+        RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
+                      seed);
+        call.add(call.value_rows(kind, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
+        if (seed % 3 == 0) call.add(call.rows(kind, false, 1, 2));
+        call.args.mask.causal = seed % 3 == 1;
+        if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+        ASSERT_EQ(call.wrong(), "")
+            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
+            << call.D << ", rows " << static_cast<int>(kind);
+      }
+  }
+  reset_isa();
+}
+
+// Scores that outgrow the reference of a row after other blocks, and weights that all lie far below it.
+TEST(FastValueRows, ReferencesThatMove) {
+  for (const double scale : {100.0, -100.0}) {
+    RowsCall call(1, 70, 400, 1, 8, 9);
+    call.add(call.value_rows(Rows::clipped, 1, 1));
+    for (std::size_t j = 0; j < 200; ++j)  // the first keys are nearly equal
+      for (std::size_t c = 0; c < 8; ++c) call.narrow[1][j * 8 + c] *= 0.01f;
+    call.wide[1].assign(call.narrow[1].begin(), call.narrow[1].end());
+    call.args.scale = scale / 4;
+    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
+    EXPECT_LE(difference(got.out, want.out), 1e-3);  // rounding of scores of 1000
+    const std::vector<double> number{-500.0};
+    ProductTerm all;
+    all.table = tensor(number.data(), {1, 1, 1, 1});
+    call.add(all);
+    call.args.scale = 0.25;
+    EXPECT_EQ(call.wrong(), "");
+  }
+}
+
+TEST(FastValueRows, RowsPickedByPairs) {
+  for (int way = 0; way < 5; ++way) {
+    PairsCall call(false, way);
+    const auto product = std::get<ProductTerm>(call.terms[0]);
+    call.terms = {ValueRowsTerm{{product}, 0.7}};
+    call.args.terms = call.terms;
+    EXPECT_EQ(call.wrong(), "") << way;
+  }
+}
+
+TEST(FastValueRows, LeavesTablesToTheExactEngine) {
+  RowsCall call(1, 100, 200, 2, 8, 3);
+  call.add(call.value_rows(Rows::each, 1, 2));
+  AttentionArgs exact = call.args;
+  exact.exact = true;
+  call.tables.back()[(601 + 330) * 8 + 3] = std::nan("");
+  EXPECT_EQ(difference(of_attend(call.args).out, of_attend(exact).out) <= kFloatError, true);
+  EXPECT_EQ(explain_plan(call.args).backward_engine, "exact");
 }
 
 TEST(FastRowsBackward, LengthsAroundItsTiles) {

@@ -49,6 +49,31 @@ TEST(FastReads, ProductsBeginWithTheStart) {
   }
 }
 
+TEST(FastReads, ValuesAreAddedToPanels) {
+  test::Random random(3);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    const FastKernels& k = fast_kernels(isa);
+    const Index panel = 2 * k.lanes, count = 7, a_row = 9, b_panel = (count + 2) * panel;
+    for (const std::size_t kind : {0u, 1u})
+      for (const Index vectors : {1, 2, 3}) {
+        const Index rows = kind == 0 ? k.rows : k.few_rows, panels = (vectors + 1) / 2;
+        const auto a = floats(random, rows * a_row), b = floats(random, panels * b_panel),
+                   first = floats(random, panels * rows * panel);
+        std::vector<float> out = first;
+        reads.add_values[kind](out.data(), a.data(), a_row, b.data(), b_panel, vectors, count);
+        for (Index r = 0; r < rows; ++r)
+          for (Index c = 0; c < panels * panel; ++c) {
+            const Index place = (c / panel * rows + r) * panel + c % panel;
+            double want = at(first, place);
+            for (Index n = 0; c < vectors * k.lanes && n < count; ++n)
+              want += at(a, r * a_row + n) * at(b, c / panel * b_panel + n * panel + c % panel);
+            ASSERT_NEAR(at(out, place), want, 1e-5) << isa_name(isa);
+          }
+      }
+  }
+}
+
 TEST(FastReads, SlicesIndexesAndColumns) {
   test::Random random(2);
   for (const Isa isa : supported_isas()) {

@@ -119,10 +119,12 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   const std::size_t start = given ? 1 : 0;
   if (!careful && (c.is_capped() ? c.cap_kernels.strip[g.kind](block, strip, c.cap)
                                  : c.kernels.strip[g.kind][start](block, strip)))
-    return;
+    return add_value_rows(c, w, g, keys, s.keys);
+  put_value_rows(c, w, g);  // relative to the references that rows have now
   if (!(c.is_capped() ? c.cap_kernels.rescale[g.kind](block, strip, c.cap)
                       : c.kernels.rescale[g.kind][start](block, strip)))
     std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+  add_value_rows(c, w, g, keys, s.keys);
 }
 
 // All blocks of keys, for all groups or for those that are low.
@@ -131,6 +133,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
   for (const RowGroup& g : w.groups)
     if (!careful || g.low) {
       clear_rows(c, w, g);
+      clear_value_rows(c, w, g);
       if (g.seen.begin < g.seen.end)
         begin = std::min(begin, g.seen.begin), end = std::max(end, g.seen.end);
     }
@@ -147,6 +150,8 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
         std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
     }
   }
+  for (const RowGroup& g : w.groups)
+    if (!careful || g.low) put_value_rows(c, w, g);
   c.kernels.add_lanes(w.totals.data(), w.sums.data(), static_cast<Index>(w.rows.size()));
 }
 
@@ -271,11 +276,13 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (WideProducts::channels_of(a) > kMostChannels)
     return "a head has more than 1024 channels with those of products of terms";
   for (const Term& t : a.terms) {
-    if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t))
+    if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t) && !ValueRows::has(t))
       return "a term is no number by distance, class or token, no product of query and key, and "
              "reads no row of a table";
-    if (!RowTerms::has(t)) continue;
-    if (const std::string_view why = RowTerms::why_not(call, t); !why.empty()) return why;
+    const std::string_view why = RowTerms::has(t)    ? RowTerms::why_not(call, t)
+                                 : ValueRows::has(t) ? ValueRows::why_not(call, t)
+                                                     : std::string_view();
+    if (!why.empty()) return why;
   }
   return {};
 }

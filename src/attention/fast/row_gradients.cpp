@@ -94,7 +94,7 @@ void RowGradients::begin_head(Index b, Index h, RowGradientsWork& w) const noexc
 // The step of each key of the tile for one of its rows, -1: none.
 const std::int32_t* RowGradients::steps_of_row(const RowTerm& t, const RowTile& x, Index row,
                                                RowGradientsWork& w) const noexcept {
-  if (t.by_line) return t.step + call_.rows.entry(t, *x.row) - row + x.keys.begin;
+  if (t.by_line) return t.step + t.entry(call_, *x.row) - row + x.keys.begin;
   const float* s = x.s + row * tiles_.tile_stride;
   for (Index j = 0; j < x.keys.end - x.keys.begin; ++j)
     w.picks[static_cast<std::size_t>(j)] =
@@ -120,7 +120,7 @@ void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWo
   const float* vectors = forward.x.data() + x.first * n;
   Index first = 0, last = t.steps() - 1;
   if (t.by_line) {
-    const Index entry = call_.rows.entry(t, *x.row) + x.keys.begin;
+    const Index entry = t.entry(call_, *x.row) + x.keys.begin;
     first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
     if (last - first == x.rows + count - 2) return add_each(t, x, vectors, entry, of);
   }
@@ -162,7 +162,7 @@ void RowGradients::add_keys(const RowTerm& t, const RowTile& x, RowGradientWork&
   const Index count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
   Index first = 0, last = t.steps() - 1;
   if (t.by_line) {
-    const Index entry = call_.rows.entry(t, *x.row) + x.keys.begin;
+    const Index entry = t.entry(call_, *x.row) + x.keys.begin;
     first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
   }
   const Index steps = last + 1 - first;

@@ -139,9 +139,7 @@ class StripAdder {
   float* row(Index n) const noexcept { return own_ + n * w_.block_keys; }
 
   // The entry of the first row and key; each row after it is one entry behind.
-  Index first_entry(const RowTerm& t) const noexcept {
-    return c_.rows.entry(t, *g_.row) + keys_.begin;
-  }
+  Index first_entry(const RowTerm& t) const noexcept { return t.entry(c_, *g_.row) + keys_.begin; }
   struct Steps {
     Index first, last;
   };

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
-#include "attention/lowered/bands.h"
 #include "core/element.h"
 #include "core/parallel.h"
 #include "posenc/attention/explain_plan.h"
@@ -13,8 +12,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Rows of a table that pairs pick from: the products with all of them are kept.
-constexpr Index kMostPickedRows = 4096;
 // Classes of keys that a row of queries keeps a number of.
 constexpr Index kMostClasses = 64;
 // Fewer queries share too little of the products of keys with rows.
@@ -25,56 +22,6 @@ const ProductTerm& product_of(const Term& t) noexcept {
 }
 bool is_of_keys(const Term& t) noexcept {
   return term_class(t) == TermClass::key_rows;
-}
-
-// Each row of queries counts up by one.
-bool queries_count_up(const AxisView& a) noexcept {
-  for (Index row = 0; row < a.query_rows; ++row)
-    for (Index i = 1; i < a.queries; ++i)
-      if (a.query_whole[static_cast<std::size_t>(row * a.queries + i)] !=
-          a.query_whole[static_cast<std::size_t>(row * a.queries + i - 1)] + 1)
-        return false;
-  return true;
-}
-
-// The distances of a term whose pairs read neighbouring entries of a line.
-std::optional<WholeDistances> line_distances(const ReadyCall& c, const ProductTerm& t) noexcept {
-  const std::optional<BandSource> source = band_source(t);
-  if (!source) return {};
-  const std::optional<WholeDistances> d = consecutive_distances(c, source->axis);
-  if (!d || !queries_count_up(c.axes[static_cast<std::size_t>(source->axis)])) return {};
-  return d;
-}
-
-// One row of a table, in float; absent: 0. False: float does not hold it.
-bool take_table_row(const ConstTensorView& t, Index batch, Index group, Index row, double factor,
-                    float* to, Index step) noexcept {
-  const Index channels = t.shape[3];
-  const auto clear = [&] {
-    for (Index c = 0; c < channels; ++c) to[c * step] = 0;
-  };
-  if (row < 0) {
-    clear();
-    return true;
-  }
-  const Index at = batch * t.stride[0] + group * t.stride[1] + row * t.stride[2];
-  float largest = 0, nothing = 0;  // nothing: NaN where a number is not finite
-  const auto take = [&](const auto& number) {
-    for (Index c = 0; c < channels; ++c) {
-      const auto x = static_cast<float>(factor * static_cast<double>(number(at + c * t.stride[3])));
-      largest = std::max(largest, std::fabs(x)), nothing += x - x;
-      to[c * step] = x;
-    }
-  };
-  if (t.dtype == DType::f64)
-    take([data = static_cast<const double*>(t.data)](Index n) { return data[n]; });
-  else if (t.dtype == DType::f32)
-    take([data = static_cast<const float*>(t.data)](Index n) { return data[n]; });
-  else
-    take([&](Index n) { return float_element(t.data, t.dtype, n); });
-  const bool bounded = largest <= kLargestRow && nothing == 0;
-  if (!bounded) clear();
-  return bounded;
 }
 
 }  // namespace
@@ -88,9 +35,7 @@ std::string_view RowTerms::why_not(const ReadyCall& c, const Term& t) noexcept {
   const ProductTerm& term = product_of(t);
   if (is_of_keys(t) && c.Tq < kFewestQueries)
     return "few queries meet keys that read rows of a table";
-  if (term.table.shape[2] > kMostPickedRows && !line_distances(c, term))
-    return "pairs pick from more than 4096 rows of a table";
-  return {};
+  return steps_why_not(c, term);
 }
 
 RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& k, CallArena& arena,
@@ -106,7 +51,7 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     RowTerm& t = all_[n++];
     t.number = number;
     t.term = &product_of(term), t.of_keys = is_of_keys(term), t.channels = t.term->table.shape[3];
-    find_steps(t, arena);
+    static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
     find_classes(t, arena);
     pack_table(t, k, arena, executor);
     copy_keys(t, arena, executor);
@@ -126,40 +71,6 @@ bool RowTerms::are_bounded() const noexcept {
 
 bool RowTerms::hold_numbers() const noexcept {
   return std::any_of(all_.begin(), all_.end(), [](const RowTerm& t) { return t.holds_numbers; });
-}
-
-void RowTerms::find_steps(RowTerm& t, CallArena& arena) {
-  const std::optional<WholeDistances> d = line_distances(call_, *t.term);
-  if (!d) {
-    const Index rows = t.term->table.shape[2];
-    const std::span<Index> row = arena.objects<Index>(rows + 1);
-    for (Index n = 0; n < rows; ++n) row[static_cast<std::size_t>(n)] = n;
-    row.back() = -1;
-    t.row = row;
-    return;
-  }
-  const BandSource source = *band_source(*t.term);
-  t.by_line = true, t.axis = source.axis, t.high = d->high;
-  const Index entries = d->high - d->low + 1;
-  const std::span<std::int32_t> step = arena.objects<std::int32_t>(entries + 2 * kLineMargin);
-  const std::span<Index> row = arena.objects<Index>(entries);
-  const auto row_at = [&](Index e) {
-    return std::max<Index>(-1, row_of(*source.line, static_cast<double>(d->high - e)));
-  };
-  Index changes = 0;
-  for (Index e = 1; e < entries; ++e) changes += row_at(e) != row_at(e - 1) ? 1 : 0;
-  // A step for each distance where few of them share a row: then nothing is read by an index.
-  const bool each = changes + 1 >= entries - entries / 8;
-  Index count = 0;
-  for (Index e = 0; e < entries; ++e) {
-    const Index r = row_at(e);
-    if (e == 0 || each || r != row[static_cast<std::size_t>(count - 1)])
-      row[static_cast<std::size_t>(count++)] = r;
-    step[static_cast<std::size_t>(kLineMargin + e)] = static_cast<std::int32_t>(count - 1);
-  }
-  std::fill_n(step.begin(), kLineMargin, 0);
-  std::fill_n(step.end() - kLineMargin, kLineMargin, static_cast<std::int32_t>(count - 1));
-  t.row = row.first(static_cast<std::size_t>(count)), t.step = step.data() + kLineMargin;
 }
 
 void RowTerms::find_classes(RowTerm& t, CallArena& arena) {
@@ -199,7 +110,7 @@ void RowTerms::pack_table(RowTerm& t, const FastKernels& k, CallArena& arena,
           bool all = true;
           for (Index s = 0; s < unit; ++s)
             all = take_table_row(
-                      table, slab / table.shape[1], slab % table.shape[1],
+                      table, slab,
                       first + s < t.steps() ? t.row[static_cast<std::size_t>(first + s)] : -1,
                       factor, t.of_keys ? x + s * t.channels : x + s, t.of_keys ? 1 : panel) &&
                   all;
@@ -233,11 +144,6 @@ void RowTerms::copy_keys(RowTerm& t, CallArena& arena, const Executor& executor)
                                x.data, x.dtype, at + h * x.head_stride + c * x.dim_stride));
                  }
                });
-}
-
-Index RowTerms::entry(const RowTerm& t, const FastRow& r) const noexcept {
-  const AxisView& a = call_.axes[static_cast<std::size_t>(t.axis)];
-  return t.high - (a.query_whole[a.query_at(r.b, r.i)] - a.key_whole[a.key_at(r.place.row, 0)]);
 }
 
 }  // namespace posenc::v0::detail

@@ -25,6 +25,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       wide(*this, kernels, arena, executor),
       channels(wide.channels()),
       rows(*this, starts, kernels, arena, executor),
+      value_rows(*this, kernels, arena),
       blocks(fast_row_blocks(*this, kernels.rows, wide.splits_groups(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
@@ -159,6 +160,10 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   keys = arena.array<float>(k.block_keys * c.channels);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);
+  const std::span<const ValueRowTerm> terms = c.value_rows.all();
+  value_rows = arena.made<ValueRowWork>(static_cast<Index>(terms.size()), [&](Index n) {
+    return ValueRowWork(terms[static_cast<std::size_t>(n)], k, count, arena);
+  });
   tokens = arena.array<const void*>(k.block_keys);
 }
 

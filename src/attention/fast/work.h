@@ -5,6 +5,7 @@
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
 #include "attention/fast/row_starts.h"
+#include "attention/fast/value_rows.h"
 #include "attention/fast/wide_products.h"
 #include "kernels/attention/fast_capped.h"
 
@@ -29,6 +30,7 @@ struct FastCall : ReadyCall {
   WideProducts wide;
   Index channels;  // of q.k: D and those of wide products
   RowTerms rows;
+  ValueRows value_rows;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
@@ -94,6 +96,7 @@ struct FastWork : FastRowWork {
   std::span<double> reference;    // [rows]
   std::span<float> keys, values;  // packed
   std::span<float> weights;       // [rows of a strip][keys of a block]
+  std::span<ValueRowWork> value_rows;
   std::span<const void*> tokens;
 };
 

@@ -31,9 +31,13 @@ std::optional<BandSource> band_source(const Term& t) noexcept {
   if (const auto* linear = std::get_if<LinearTerm>(&t))
     return BandSource{linear, nullptr, linear->axis};
   const PickedRows* rows = picked_rows(t);
-  if (rows == nullptr || rows->pair.row != nullptr) return {};
+  return rows == nullptr ? std::nullopt : band_source(*rows);
+}
+
+std::optional<BandSource> band_source(const PickedRows& rows) noexcept {
+  if (rows.pair.row != nullptr) return {};
   const IndexLine* only = nullptr;
-  for (const IndexLine& line : rows->lines) {
+  for (const IndexLine& line : rows.lines) {
     if (line.row == nullptr) continue;
     if (only != nullptr) return {};
     only = &line;

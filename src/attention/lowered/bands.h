@@ -19,6 +19,7 @@ struct BandSource {
 };
 // None: several lines, classes, another kind.
 std::optional<BandSource> band_source(const Term&) noexcept;
+std::optional<BandSource> band_source(const PickedRows&) noexcept;
 
 // Entry n is of the distance high - n.
 struct Band {

@@ -33,6 +33,26 @@ HWY_NOINLINE void Products(float* HWY_RESTRICT to, Index to_row, const float* HW
       StoreF(to + r * to_row + x * kLanes, c[r][x]);
 }
 
+template <int R, int N>
+HWY_INLINE void AddValuesOfPanel(float* out, const float* a, Index a_row, const float* b,
+                                 Index count) {
+  F c[R][N];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      LoadF(out + r * kPanel + x * kLanes);
+  AddProduct(c, a, a_row, 1, b, kPanel, count);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(out + r * kPanel + x * kLanes, c[r][x]);
+}
+template <int R>
+void AddValuesOf(float* out, const float* a, Index a_row, const float* b, Index b_panel,
+                 Index vectors, Index count) noexcept {
+  const Index panels = vectors / 2;
+  for (Index p = 0; p < panels; ++p)
+    AddValuesOfPanel<R, 2>(out + p * R * kPanel, a, a_row, b + p * b_panel, count);
+  if (vectors % 2 != 0)
+    AddValuesOfPanel<R, 1>(out + panels * R * kPanel, a, a_row, b + panels * b_panel, count);
+}
+
 float Sum(const float* x, Index count) noexcept {
   F sum[4] = {SetF(0), SetF(0), SetF(0), SetF(0)};
   Index j = 0;
@@ -80,8 +100,12 @@ void AddColumns(float* to, Index to_row, Index rows, const float* from, Index fr
 
 #undef POSENC_UNROLL
 
-constexpr FastReadKernels kReadKernels{
-    {Products<kStripRows>, Products<kFewRows>}, Sum, AddSlice, AddIndexed, AddColumns};
+constexpr FastReadKernels kReadKernels{{Products<kStripRows>, Products<kFewRows>},
+                                       {AddValuesOf<kStripRows>, AddValuesOf<kFewRows>},
+                                       Sum,
+                                       AddSlice,
+                                       AddIndexed,
+                                       AddColumns};
 
 }  // namespace
 

@@ -12,6 +12,10 @@ struct FastReadKernels {
   // apart. By number of rows, as FastKernels::strip.
   void (*products[2])(float* to, Index to_row, const float* a, Index a_row, const float* b,
                       Index channels, const float* start) noexcept;
+  // out[r][c] += sum_n a[r][n] b[n][c]. out: FastStrip::out, of `vectors` vectors of channels; b: [panels of channels][n]
+  // [panel], a panel of channels b_panel after the other. By number of rows.
+  void (*add_values[2])(float* out, const float* a, Index a_row, const float* b, Index b_panel,
+                        Index vectors, Index count) noexcept;
   // Below, `count` is rounded up to whole vectors.
   float (*sum)(const float* x, Index count) noexcept;
   // to[j] += from[j]

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which row of a table a pair reads, for terms whose rows meet vectors: of queries and keys (row_terms.h), or as values
+// (value_rows.h).
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "attention/fast/starts.h"
+
+namespace posenc::inline v0::detail {
+
+// Numbers of a table up to this: products with a vector that is bounded stay finite, and so do sums of several.
+inline constexpr float kLargestRow = 0x1p50f;
+
+struct RowSteps {
+  // By one distance, where positions of queries and keys count up: key j of query i has the entry
+  // high - (position of i) + (position of key 0) + j of a line. Neighbouring distances of one row are a step; steps are
+  // counted along the line, so a block of pairs reads neighbouring ones.
+  bool by_line = false;
+  std::int32_t axis = 0;
+  Index high = 0;
+  const std::int32_t* step = nullptr;  // of an entry; kLineMargin more on both sides
+  std::span<const Index>
+      row;  // of a step; -1: none. Otherwise a step is a row, and the last one is none
+
+  Index steps() const noexcept { return static_cast<Index>(row.size()); }
+  // Of a query and key 0; by_line.
+  Index entry(const ReadyCall&, const FastRow&) const noexcept;
+};
+
+RowSteps find_steps(const ReadyCall&, const PickedRows&, CallArena&);
+// Why the rows of a term are not found here; empty: they are.
+std::string_view steps_why_not(const ReadyCall&, const PickedRows&) noexcept;
+
+inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads) noexcept {
+  return (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{heads, table.shape[1]}.of(h);
+}
+// Row `row` of a slab times factor, in float, its channels `step` apart; -1: 0. False: float does not hold it, and it
+// is 0.
+bool take_table_row(const ConstTensorView&, Index slab, Index row, double factor, float* to,
+                    Index step) noexcept;
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/value_rows.h"
+
+#include <algorithm>
+
+#include "attention/fast/work.h"
+#include "core/parallel.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+
+bool ValueRows::has(const Term& t) noexcept {
+  return term_class(t) == TermClass::value_rows;
+}
+std::string_view ValueRows::why_not(const ReadyCall& c, const Term& t) noexcept {
+  return steps_why_not(c, std::get<ValueRowsTerm>(t));
+}
+
+ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, CallArena& arena) : call_(c) {
+  const std::span<const Term> terms = c.args.terms;
+  all_ = arena.objects<ValueRowTerm>(std::count_if(terms.begin(), terms.end(), has));
+  std::size_t n = 0;
+  for (const Term& term : terms) {
+    if (!has(term)) continue;
+    ValueRowTerm& t = all_[n++];
+    t.term = std::get_if<ValueRowsTerm>(&term);
+    static_cast<RowSteps&>(t) = find_steps(c, *t.term, arena);
+    pack_table(t, k, arena);
+  }
+}
+
+void ValueRows::pack_table(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {
+  const ConstTensorView& table = t.term->table;
+  const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes, V = table.shape[3];
+  const Index panels = block_count(V, panel);
+  t.slab_size = panels * t.steps() * panel;
+  const std::span<float> to = arena.array<float>(slabs * t.slab_size);
+  const std::span<float> row = arena.array<float>(panels * panel);
+  const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs);
+  t.table = to, t.bounded = bounded;
+  if (arena.counts()) return;
+  std::fill(row.begin(), row.end(), 0.0f);
+  for (Index slab = 0; slab < slabs; ++slab) {
+    bool all = true;
+    for (Index s = 0; s < t.steps(); ++s) {
+      all = take_table_row(table, slab, t.row[static_cast<std::size_t>(s)], t.term->scale,
+                           row.data(), 1) &&
+            all;
+      for (Index p = 0; p < panels; ++p)
+        std::copy_n(row.data() + p * panel, panel,
+                    to.data() + slab * t.slab_size + (p * t.steps() + s) * panel);
+    }
+    bounded[static_cast<std::size_t>(slab)] = all ? 1 : 0;
+  }
+}
+
+ValueRowWork::ValueRowWork(const ValueRowTerm& t, const FastKernels& k, Index rows,
+                           CallArena& arena)
+    : kept(arena.array<float>(rows)),
+      step(arena.array<Index>(rows)),
+      width(t.by_line ? std::min(t.steps(), k.block_keys + k.rows) : t.steps()) {
+  sums = arena.array<float>(k.rows * width);
+}
+
+namespace {
+
+std::size_t number_of(const FastWork& w, const RowGroup& g) noexcept {
+  return static_cast<std::size_t>(&g - w.groups.data());
+}
+
+// out += sums [rows][width] times rows of the steps [first, first + count).
+void multiply(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTerm& t,
+              const float* sums, Index width, Index first, Index count) noexcept {
+  const FastRow& r = *g.row;
+  const float* table = t.table.data() + t.slab(r.b, r.h, c.H) * t.slab_size + first * c.panel;
+  c.row_reads.add_values[g.kind](w.out.data() + g.first * c.value_panels * c.panel, sums, width,
+                                 table, t.steps() * c.panel, c.value_vectors, count);
+}
+
+void put(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTerm& t,
+         ValueRowWork& of) noexcept {
+  Index& step = of.step[number_of(w, g)];
+  if (step >= 0) multiply(c, w, g, t, of.kept.data() + g.first, 1, step, 1);
+  step = -1;
+}
+
+// Sums of the weights of row n by step, from `first` on.
+void sum_row(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTerm& t, Run keys,
+             Index count, Index n, Index first, float* to) noexcept {
+  const float* p = w.weights.data() + n * c.kernels.block_keys;
+  const FastRow& r = g.row[n];
+  const std::int32_t* step = t.by_line ? t.step + t.entry(c, r) + keys.begin : nullptr;
+  for (Index j = 0; j < count;) {
+    if (step == nullptr) {
+      const Index row = picked_row(c, *t.term, r, keys.begin + j);
+      if (row >= 0) to[row] += p[j];
+      ++j;
+      continue;
+    }
+    const Index at = step[j];
+    float sum = p[j++];
+    for (; j < count && step[j] == at; ++j) sum += p[j];
+    to[at - first] = sum;
+  }
+}
+
+}  // namespace
+
+void clear_value_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  std::size_t number = 0;
+  for (const ValueRowTerm& t : c.value_rows.all()) {
+    w.value_rows[number++].step[number_of(w, g)] = -1;
+    if (t.bounded[static_cast<std::size_t>(t.slab(g.row->b, g.row->h, c.H))] == 0)
+      std::fill_n(w.left.begin() + g.first, g.rows, std::uint8_t{1});
+  }
+}
+
+void add_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                    Index count) noexcept {
+  if (c.value_vectors == 0) return;
+  std::size_t number = 0;
+  for (const ValueRowTerm& t : c.value_rows.all()) {
+    ValueRowWork& of = w.value_rows[number++];
+    Index first = 0, last = t.steps() - 1;
+    if (t.by_line) {
+      const Index entry = t.entry(c, *g.row) + keys.begin;
+      first = t.step[entry - (g.count - 1)], last = t.step[entry + count - 1];
+    }
+    if (first == last && t.by_line) {
+      Index& step = of.step[number_of(w, g)];
+      if (step >= 0 && step != first) put(c, w, g, t, of);
+      for (Index n = 0; n < g.rows; ++n) {
+        float& kept = of.kept[static_cast<std::size_t>(g.first + n)];
+        kept = (step < 0 ? 0 : kept) +
+               c.row_reads.sum(w.weights.data() + n * c.kernels.block_keys, count);
+      }
+      step = first;
+      continue;
+    }
+    std::fill_n(of.sums.begin(), g.rows * of.width, 0.0f);
+    for (Index n = 0; n < g.count; ++n)
+      sum_row(c, w, g, t, keys, count, n, first, of.sums.data() + n * of.width);
+    multiply(c, w, g, t, of.sums.data(), of.width, first, last + 1 - first);
+  }
+}
+
+void put_value_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  if (c.value_vectors == 0) return;
+  std::size_t number = 0;
+  for (const ValueRowTerm& t : c.value_rows.all()) put(c, w, g, t, w.value_rows[number++]);
+}
+
+}  // namespace posenc::v0::detail

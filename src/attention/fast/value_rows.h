@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a table that are added to values (Shaw's): o_i += sum_j p_ij t(i, j).
+//
+// The weights of a strip are summed by step of the line (row_steps.h), and the sums multiplied with the rows of the
+// steps. Where all pairs of a strip and a block of keys read one row, the sums are kept until another row comes.
+#pragma once
+#include <span>
+
+#include "attention/fast/row_blocks.h"
+#include "attention/fast/row_steps.h"
+#include "kernels/attention/fast_reads.h"
+#include "kernels/attention/fast_strips.h"
+
+namespace posenc::inline v0::detail {
+
+struct FastCall;
+struct FastWork;
+
+struct ValueRowTerm : RowSteps {
+  const ValueRowsTerm* term = nullptr;
+  std::span<const float> table;  // [slab][panels of channels][steps][panel]: times the term's scale
+  Index slab_size = 0;
+  std::span<const std::uint8_t> bounded;  // [slab]: float holds its numbers
+
+  Index slab(Index b, Index h, Index heads) const noexcept {
+    return slab_of(term->table, b, h, heads);
+  }
+};
+
+class ValueRows {
+ public:
+  ValueRows(const ReadyCall&, const FastKernels&, CallArena&);
+
+  static bool has(const Term&) noexcept;
+  static std::string_view why_not(const ReadyCall&, const Term&) noexcept;
+
+  bool none() const noexcept { return all_.empty(); }
+  std::span<const ValueRowTerm> all() const noexcept { return all_; }
+
+ private:
+  void pack_table(ValueRowTerm&, const FastKernels&, CallArena&);
+
+  const ReadyCall& call_;
+  std::span<ValueRowTerm> all_;
+};
+
+// Of one thread and term.
+struct ValueRowWork {
+  ValueRowWork(const ValueRowTerm&, const FastKernels&, Index rows, CallArena&);
+
+  std::span<float> kept;  // [rows]: weights that read `step` of their group
+  std::span<Index> step;  // by group; -1: nothing is kept
+  std::span<float> sums;  // [rows of a strip][width]: of weights by step
+  Index width = 0;
+};
+
+// Before the blocks of keys of a group. Rows whose table float does not hold are left.
+void clear_value_rows(const FastCall&, FastWork&, const RowGroup&) noexcept;
+// The weights of a strip against `count` keys of a block.
+void add_value_rows(const FastCall&, FastWork&, const RowGroup&, Run keys, Index count) noexcept;
+// What is kept of a group goes to its output: before references move, and at the end.
+void put_value_rows(const FastCall&, FastWork&, const RowGroup&) noexcept;
+
+}  // namespace posenc::v0::detail
