@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ import python_package
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
 WORK = SOURCE / "build-mutations"
+CPU_SECONDS = 600  # of a part of a program: the longest takes 60
 TREE, BUILD, FIRST = WORK / "tree", WORK / "build", WORK / "first"
 PARTS = ["CMakeLists.txt", "bench", "cli", "cmake", "conformance", "docs", "examples", "fuzz", "include", "src", "tests"]
 
@@ -81,26 +83,38 @@ def build(jobs, targets):
     return run(["ninja", "-C", str(BUILD), "-j", str(jobs), *targets])
 
 
-def catchers(programs):
+def shard(path, number, count):
+    """What one part of a program's tests says: the names of those that failed, or how it ended."""
+    # By its own time, or other work on the machine makes a mutation look caught. What waits forever ends later.
+    command = ["prlimit", f"--cpu={CPU_SECONDS}:{CPU_SECONDS + 5}", str(path), "--gtest_brief=1", "--gtest_fail_fast"]
+    shards = os.environ | {"GTEST_TOTAL_SHARDS": str(count), "GTEST_SHARD_INDEX": str(number)}
+    try:
+        result = run(command, env=shards, timeout=6 * CPU_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ["does not end"]
+    if result.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return ["does not end"]
+    failed = [line.split("] ")[1].split(" (")[0].split(",")[0] for line in result.stdout.splitlines()
+              if line.startswith("[  FAILED  ]") and "." in line]
+    return failed or ([f"exit {result.returncode}"] if result.returncode else [])
+
+
+def catchers(programs, jobs):
     """The first program that fails, and the names of its failing tests."""
     for program in programs:
-        try:
-            result = run([str(next(BUILD.rglob(program))), "--gtest_brief=1", "--gtest_fail_fast"], timeout=600)
-        except subprocess.TimeoutExpired:
-            return program, ["does not end"]
-        failed = [line.split("] ")[1].split(" (")[0].split(",")[0] for line in result.stdout.splitlines()
-                  if line.startswith("[  FAILED  ]") and "." in line]
-        if result.returncode != 0:
-            return program, failed or [f"exit {result.returncode}"]
+        path = next(BUILD.rglob(program))
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            failed = [name for names in pool.map(lambda n: shard(path, n, jobs), range(jobs)) for name in names]
+        if failed:
+            return program, failed
     return None, []
 
 
 def sound(jobs, programs):
     """Ends the run where a program fails before anything is broken."""
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for program, failed in pool.map(lambda p: catchers([p]), programs):
-            if program:
-                sys.exit(f"{program} fails before anything is broken: {failed}")
+    program, failed = catchers(programs, jobs)
+    if program:
+        sys.exit(f"{program} fails before anything is broken: {failed}")
 
 
 def first_build(jobs, programs):
@@ -126,7 +140,7 @@ def try_mutation(m, jobs):
         built = build(jobs, m["tests"])
         if built.returncode:
             sys.exit(f"{m['file']}: the mutation does not compile\n{built.stdout[-2000:]}")
-        return catchers(m["tests"])
+        return catchers(m["tests"], jobs)
     finally:
         path.write_text(text)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
