@@ -10,8 +10,8 @@ namespace posenc {
 namespace {
 
 struct CurveCall : FloatCall {
-  CurveCall(Index queries, Index keys, std::uint64_t seed, double size = 1)
-      : FloatCall(1, queries, keys, 2, 1, 8, 8, seed), random(seed + 1), units(9) {
+  CurveCall(Index queries, Index keys, std::uint64_t seed, double size = 1, std::size_t count = 9)
+      : FloatCall(1, queries, keys, 2, 1, 8, 8, seed), random(seed + 1), units(count) {
     in = random.normals(units), in_bias = random.normals(units), out = random.normals(2 * units),
     out_bias = random.normals(2);
     in[3] = 0;  // a unit without a knot
@@ -60,6 +60,11 @@ TEST(FastCurve, OffTheFastWay) {
   CurveCall large(60, 90, 3, 200);
   large.args.mask.causal = true;
   EXPECT_EQ(large.wrong_of(), "");
+  CurveCall far(60, 90, 3);
+  far.out_bias = {3e5, -3e5};
+  EXPECT_EQ(far.wrong_of(), "");
+  CurveCall many(60, 90, 3, 1, 70);  // more units than there is memory for their distances
+  EXPECT_EQ(many.wrong_of(), "");
   CurveCall apart(60, 90, 4);
   std::vector<std::int64_t> at;
   for (Index j = 0; j < 90; ++j) at.push_back(j * 37 % 90);

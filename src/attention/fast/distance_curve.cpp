@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "attention/fast/starts.h"
 
 namespace posenc::inline v0::detail {
 namespace {
+
+// Units whose knots are kept for each query.
+constexpr Index kMostEnds = 64;
 
 double psi_of(bool keep_sign, double c, double y) noexcept {
   const double size = std::log(std::fabs(c * y) + 1);
@@ -51,6 +55,7 @@ DistanceCurve::DistanceCurve(const ReadyCall& c, const DistanceMlpTerm& t, CallA
   }
   make_pieces(arena);
   make_lines(arena);
+  find_ends(arena);
 }
 
 // The slope changes where the input of a unit is 0.
@@ -97,6 +102,27 @@ void DistanceCurve::make_lines(CallArena& arena) {
     const double c = read_number(term_->table, slab / groups_, slab % groups_, 0, 0);
     psi_[static_cast<std::size_t>(n)] =
         static_cast<float>(psi_of(term_->keep_sign, c, static_cast<double>(high_ - n % size_)));
+  }
+}
+
+void DistanceCurve::find_ends(CallArena& arena) {
+  const std::optional<WholeDistances> d = consecutive_distances(*call_, term_->axis);
+  if (!d || units_ > kMostEnds) return;
+  const Index rows = call_->B * groups_ * call_->Tq;
+  const std::span<std::int32_t> memory = arena.array<std::int32_t>(rows * units_);
+  if (arena.counts() || !has_lines_) return;
+  const auto knots = static_cast<Index>(knots_.size());
+  ends_ = memory.first(static_cast<std::size_t>(rows * knots));
+  constexpr double kNever = INT32_MAX;
+  for (Index n = 0; n < rows * knots; ++n) {
+    const Index row = n / knots, group = row / call_->Tq % groups_,
+                batch = batches_ == 1 ? 0 : row / call_->Tq / groups_;
+    const double c = std::fabs(read_number(term_->table, batch, group, 0, 0)),
+                 x = knots_[static_cast<std::size_t>(n % knots)];
+    const double end =
+        x <= 0 ? 0 : std::ceil(std::expm1(x * below_[static_cast<std::size_t>(row)]) / c);
+    ends_[static_cast<std::size_t>(n)] =
+        static_cast<std::int32_t>(end < kNever ? std::max(end, 0.0) : kNever);
   }
 }
 
@@ -150,6 +176,26 @@ bool DistanceCurve::write_part(const double* slope, const double* level, const R
   return true;
 }
 
+// Of keys whose distance, without its sign, is `near` and goes up or down by one.
+bool DistanceCurve::write_ends(const double* slope, const double* level, const Row& r,
+                               const float* u, Index near, Index step, Index count,
+                               const std::int32_t* ends, float most, float* to) const noexcept {
+  const auto knots = static_cast<Index>(knots_.size());
+  Index piece = std::upper_bound(ends, ends + knots, near) - ends;
+  for (Index j = 0; j < count; piece += step) {
+    Index end = count;
+    if (step < 0 && piece > 0) end = std::min(count, near - ends[piece - 1] + 1);
+    if (step > 0 && piece < knots) end = std::min(count, ends[piece] - near);
+    if (end <= j) continue;
+    const auto a = static_cast<float>(slope[piece] * r.inverse),
+               c = static_cast<float>(level[piece]);
+    for (Index n = j; n < end; ++n) to[n] = a * u[n] + c;
+    if (!(std::fabs(to[j]) <= most && std::fabs(to[end - 1]) <= most)) return false;
+    j = end;
+  }
+  return true;
+}
+
 bool DistanceCurve::write(Index b, Index h, Index i, Index row, Run keys, float most,
                           float* to) const noexcept {
   if (!has_lines_) return false;
@@ -164,9 +210,16 @@ bool DistanceCurve::write(Index b, Index h, Index i, Index row, Run keys, float 
   const double* level = levels_.data() + h * static_cast<Index>(knots_.size() + 1);
   // Keys up to the position of the query, and those after it.
   const Index here = std::clamp(query - first + 1, keys.begin, keys.end) - keys.begin;
-  return write_part(slope, level, r, u, here, true, most, to) &&
-         write_part(slope, level, r, u + here, keys.end - keys.begin - here, term_->keep_sign, most,
-                    to + here);
+  const Index after = keys.end - keys.begin - here;
+  if (ends_.empty())
+    return write_part(slope, level, r, u, here, true, most, to) &&
+           write_part(slope, level, r, u + here, after, term_->keep_sign, most, to + here);
+  const std::int32_t* ends =
+      ends_.data() + ((b * groups_ + group) * call_->Tq + i) * static_cast<Index>(knots_.size());
+  const Index near = query - first - keys.begin;
+  if (!write_ends(slope, level, r, u, near, -1, here, ends, most, to)) return false;
+  if (term_->keep_sign) return write_part(slope, level, r, u + here, after, true, most, to + here);
+  return write_ends(slope, level, r, u + here, here - near, 1, after, ends, most, to + here);
 }
 
 }  // namespace posenc::v0::detail

@@ -3,6 +3,7 @@
 // network is a piecewise linear function of its input, and psi of whole distances is a line, so a row is a few pieces
 // a u + b of that line.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -30,9 +31,13 @@ class DistanceCurve {
   Row row_of(Index b, Index h, Index i) const noexcept;
   void make_pieces(CallArena&);
   void make_lines(CallArena&);
+  void find_ends(CallArena&);
   double value(Index h, double x) const noexcept;
   bool write_part(const double* slope, const double* level, const Row&, const float* u, Index count,
                   bool falls, float most, float* to) const noexcept;
+  bool write_ends(const double* slope, const double* level, const Row&, const float* u, Index near,
+                  Index step, Index count, const std::int32_t* ends, float most,
+                  float* to) const noexcept;
 
   const ReadyCall* call_;
   const DistanceMlpTerm* term_;
@@ -43,6 +48,8 @@ class DistanceCurve {
   std::span<double> slopes_, levels_;  // [H][knots + 1]: scale log2(e) mlp(x) = slope x + level
   std::span<float> psi_;               // [batches * groups][distances], entry n of high_ - n
   std::span<double> below_;            // [B][groups][Tq]
+  // [B][groups][Tq][knots]: the first distance whose input reaches a knot.
+  std::span<std::int32_t> ends_;
   bool has_lines_ = false;
   Index high_ = 0, size_ = 0;
 };
