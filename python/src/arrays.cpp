@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "posenc/core/error.h"
+#include "torch.h"
 
 namespace posenc::python {
 namespace {
@@ -183,6 +184,10 @@ static void refuse_gradients(nb::handle h, Name n) {
 
 void Borrowed::take_dlpack(nb::handle h, Name n, Use use) {
   refuse_gradients(h, n);
+  if (const std::optional<TensorView> v = dense_torch_view(h)) {
+    view_ = *v;
+    return;
+  }
   // A read-only array is an nb::ro one and no other.
   nb::ndarray<nb::ro> a;
   if (use == Use::write) {

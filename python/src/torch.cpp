@@ -143,6 +143,18 @@ void set_host(nb::object tensor, nb::object parameter, nb::object strided, nb::d
     set_default_executor({nullptr, made->own.concurrency, run_by_default});
 }
 
+TensorView view_of(const nb::dlpack::dltensor& d, DType t) {
+  TensorView v;
+  v.dtype = t;
+  v.data = static_cast<char*>(d.data) + d.byte_offset;
+  v.rank = d.ndim;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(d.ndim); ++i) {
+    v.shape[i] = d.shape[i];
+    v.stride[i] = d.strides[i];
+  }
+  return v;
+}
+
 TensorView exchanged_view(nb::handle tensor, Name n) {
   nb::dlpack::dltensor d{};
   if (host->exchange->view(tensor.ptr(), &d) != 0) {
@@ -154,30 +166,24 @@ TensorView exchanged_view(nb::handle tensor, Name n) {
   if (d.ndim > TensorView::kMaxRank)
     refuse_field(n.who, n.name, "must have at most 5 axes", std::to_string(d.ndim));
   const std::optional<DType> t = dtype_of_dlpack(d.dtype);
-  TensorView v;
-  v.dtype = t ? *t : dtype_of_tensor(tensor.attr("dtype"), n);
-  v.data = static_cast<char*>(d.data) + d.byte_offset;
-  v.rank = d.ndim;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(d.ndim); ++i) {
-    v.shape[i] = d.shape[i];
-    v.stride[i] = d.strides[i];
-  }
-  return v;
+  return view_of(d, t ? *t : dtype_of_tensor(tensor.attr("dtype"), n));
 }
 
-// Whether all of them (None is none) are tensors of PyTorch itself, no subclass, dense, in the CPU's
-// memory and not read negated: what an address tells.
-bool dense(nb::handle tensors) {
+// Whether it is a tensor of PyTorch itself, no subclass, dense, in the CPU's memory and not read negated: what an
+// address tells.
+bool is_dense(nb::handle x) {
   static PyObject* const is_neg = name_of("is_neg");
   static PyObject* const is_cpu = name_of("is_cpu");
   static PyObject* const layout = name_of("layout");
+  if (!x.type().is(host->tensor) && !x.type().is(host->parameter)) return false;
+  return member(x, is_cpu).is(nb::handle(Py_True)) && member(x, layout).is(host->strided) &&
+         !call(x, is_neg).is(nb::handle(Py_True));
+}
+// The same of all of them; None is none.
+bool dense(nb::handle tensors) {
   for (Py_ssize_t i = 0, n = PyTuple_Size(tensors.ptr()); i < n; ++i) {
     const nb::handle x = PyTuple_GetItem(tensors.ptr(), i);
-    if (x.is_none()) continue;
-    if (!x.type().is(host->tensor) && !x.type().is(host->parameter)) return false;
-    if (!member(x, is_cpu).is(nb::handle(Py_True)) || !member(x, layout).is(host->strided) ||
-        call(x, is_neg).is(nb::handle(Py_True)))
-      return false;
+    if (!x.is_none() && !is_dense(x)) return false;
   }
   return true;
 }
@@ -210,6 +216,19 @@ TensorView torch_view(nb::handle tensor, Name n) {
   v.data = PyLong_AsVoidPtr(call(tensor, data_ptr).ptr());
   if (v.data == nullptr && PyErr_Occurred() != nullptr) nb::raise_python_error();
   return v;
+}
+
+std::optional<TensorView> dense_torch_view(nb::handle h) {
+  if (host == nullptr || host->exchange == nullptr || !is_dense(h)) return std::nullopt;
+  nb::dlpack::dltensor d{};
+  if (host->exchange->view(h.ptr(), &d) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const std::optional<DType> t = dtype_of_dlpack(d.dtype);
+  if (!t || d.ndim > TensorView::kMaxRank || d.device.device_type != nb::device::cpu::value)
+    return std::nullopt;
+  return view_of(d, *t);
 }
 
 TensorView optional_torch_view(nb::handle tensor, Name n) {

@@ -12,6 +12,8 @@ namespace posenc::python {
 // Of a dense CPU tensor that is no subclass: the callers in posenc.torch see to that. Throws [who]:
 // not a tensor, element types that posenc has not, more than 5 axes.
 TensorView torch_view(nb::handle tensor, Name);
+// The same of any object; nothing: it is no such tensor, or this PyTorch gives no views without a capsule.
+std::optional<TensorView> dense_torch_view(nb::handle);
 // None: an empty view.
 TensorView optional_torch_view(nb::handle tensor, Name);
 

@@ -53,7 +53,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor
 
 
 def _address(x: Tensor) -> Tensor:
-    return x.detach().resolve_neg()
+    return x.detach().resolve_neg() if x.requires_grad or x.is_neg() else x
 
 
 def _shapes(q: Tensor, v: Tensor, order: str | None) -> tuple[list[Any], list[Any]]:
@@ -181,7 +181,10 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, *d: Any) -> Any:
         tensors = ctx.saved_tensors
         wanted = tuple(w and x.is_floating_point() for w, x in zip(ctx.needs_input_grad[1:], tensors[2:]))
-        found = iter(_AttendBackward.apply(tuple(ctx.details), wanted, *d, *tensors))
+        if torch.is_grad_enabled():  # a graph of the gradients, which must refuse theirs
+            found = iter(_AttendBackward.apply(tuple(ctx.details), wanted, *d, *tensors))
+        else:
+            found = iter(_AttendBackward.forward(tuple(ctx.details), wanted, *d, *tensors))
         return None, *(next(found) if w else None for w in wanted)
 
     @staticmethod
@@ -192,6 +195,25 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> NoReturn:
         raise RuntimeError("[torch attend] has no forward-mode derivative (jvp); take the gradient")
+
+
+class _AttendDirect(torch.autograd.Function):
+    """The same outside functorch's transforms. A setup_context costs torch a look at the signature in every call."""
+
+    @staticmethod
+    def forward(ctx: Any, details: Any, q: Tensor, k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
+        result = _forward(q, k, v, arrays, *details)
+        ctx.details = details
+        ctx.save_for_backward(*result, q, k, v, *arrays)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *d: Any) -> Any:
+        return _Attend.backward(ctx, *d)
+
+    @staticmethod
+    def jvp(ctx: Any, *d: Any) -> Any:
+        return _Attend.jvp(ctx, *d)
 
 
 class _AttendBackward(torch.autograd.Function):
@@ -284,7 +306,7 @@ def attend(
     elif is_compiling() or not direct((q, k, v, *arrays)):
         result = torch.ops.posenc.attend(q, k, v, arrays, *details)
     elif torch.is_grad_enabled():
-        result = _Attend.apply(details, q, k, v, *arrays)
+        result = _AttendDirect.apply(details, q, k, v, *arrays)
     else:
         result = _forward(q, k, v, arrays, *details)
     return tuple(result) if log_sum_exp else result[0]
