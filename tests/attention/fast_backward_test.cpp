@@ -24,9 +24,11 @@ TEST(FastBackward, RandomCallsAreThoseOfTheReference) {
   for (std::uint64_t seed = 0; seed < 20000; ++seed) {
     const RandomCall call(seed);
     if (!is_fast_backward(call.args)) continue;
-    ASSERT_EQ(
-        wrong_gradients(gradients_of_fast(call.args), of_reference(call.plain), call.args.q.dtype),
-        "")
+    const DType type = call.args.q.dtype;
+    const CallResult want = of_reference(call.plain);
+    const CallResult got = gradients_of_fast(call.args, default_executor(), true,
+                                             type == DType::f32 ? nullptr : &want.out);
+    ASSERT_EQ(wrong_gradients(got, want, type, gradient_tolerance(DType::f32)), "")
         << "seed " << seed;
     ++ran;
   }
@@ -42,7 +44,9 @@ TEST(FastBackward, SchemesAreThoseOfTheReference) {
       run.exact = false;
       const CallResult got = run.of_plan(true);
       if (run.dtype() == DType::f64) continue;
-      ASSERT_EQ(wrong_gradients(got, run.of_reference(true), run.dtype()), "")
+      ASSERT_EQ(wrong_gradients(got, run.of_reference(true), run.dtype(),
+                                gradient_tolerance(run.dtype())),
+                "")
           << "seed " << seed << " " << scheme_name(which);
       ran.insert(std::string(scheme_name(which)));
     } catch (const std::invalid_argument&) {  // a call that the scheme has not
@@ -178,9 +182,9 @@ TEST(FastBackward, SumsThatAreMissingOrCoarse) {
     const Term terms[] = {all};
     call.args.terms = terms;
     const CallResult want = of_reference(call.plain());
-    EXPECT_EQ(
-        wrong_gradients(gradients_of_fast(call.args, default_executor(), false), want, DType::f32),
-        "")
+    EXPECT_EQ(wrong_gradients(gradients_of_fast(call.args, default_executor(), false), want,
+                              DType::f32, gradient_tolerance(DType::f32)),
+              "")
         << by;
     const EngineUpstream up(call.args);
     ResultArrays to(call.args, DType::f32);
@@ -286,7 +290,8 @@ TEST(FastBackward, MemoryGrowsWithTheTokensOnly) {
   const Term term = t5;
   AttentionArgs a;
   a.q = a.k = a.v = heads(tensor(x.data(), {1, n, H, D}), HeadsLayout::bthd);
-  a.query_positions = a.key_positions = arange(0, n);
+  const OwnedPositions at = arange(0, n);
+  a.query_positions = a.key_positions = at;
   a.scale = 0.125;
   a.terms = {&term, 1};
   TermGradient d_term;
