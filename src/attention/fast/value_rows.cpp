@@ -16,7 +16,7 @@ std::string_view ValueRows::why_not(const ReadyCall& c, const Term& t) noexcept 
   return steps_why_not(c, std::get<ValueRowsTerm>(t));
 }
 
-ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, CallArena& arena) : call_(c) {
+ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, CallArena& arena) {
   const std::span<const Term> terms = c.args.terms;
   all_ = arena.objects<ValueRowTerm>(std::count_if(terms.begin(), terms.end(), has));
   std::size_t n = 0;

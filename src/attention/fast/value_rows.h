@@ -40,7 +40,6 @@ class ValueRows {
  private:
   void pack_table(ValueRowTerm&, const FastKernels&, CallArena&);
 
-  const ReadyCall& call_;
   std::span<ValueRowTerm> all_;
 };
 
