@@ -22,7 +22,7 @@ from .. import torch as host
 from . import _masks, _speed
 from ._inline import not_eager, wants_attentions
 from ._kept import bound, give_back, hook, put
-from ._lazy import Lazy, Mask, Row, Zero, is_a, is_packed, made
+from ._lazy import KeepsPadding, Lazy, Mask, Row, Zero, is_a, is_packed, made
 from ._name import PREFIX, Name, original as without_ours
 from ._probe import alone
 from ._report import Count
@@ -157,6 +157,8 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if not why and not report.force:
         why = _speed.in_interface(original, attention_mask, query, causal, position_bias, rest.get("softcap"))
+    if why and is_packed(attention_mask):
+        raise KeepsPadding(why)
     if why:
         if report is not None:
             report.left(why)

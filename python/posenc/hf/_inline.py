@@ -16,7 +16,7 @@ from .. import torch as host
 from ..torch._host import in_forward_mode
 from . import _speed
 from ._kept import bound, hook, put
-from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, is_packed, made
+from ._lazy import Distances, KeepsPadding, Lazy, Mask, Row, Turned, is_a, is_packed, made
 from ._supported import RENAMED, unknown_argument
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
             reason = not_eager() or why(self, *args, **known)
             if not reason and not self._posenc_attention.force:
                 reason = _speed.in_place(self, args, known)
+            packed = any(map(is_packed, (*args, *known.values())))
+            if reason and packed:
+                raise KeepsPadding(reason)
             if reason:
                 self._posenc_attention.left(reason)
                 return getattr(type(self), cls_method)(self, *map(made, args), **{n: made(x) for n, x in given.items()})
-            self._posenc_attention.ran(any(map(is_packed, (*args, *known.values()))))
+            self._posenc_attention.ran(packed)
             return ours(self, *args, **known)
 
         return method
@@ -110,6 +113,11 @@ def wants_attentions(self: Any) -> bool:
     """The model collects its layers' attentions in this call, or the layer's config asks for them."""
     collected = _active.get() or {}
     return bool(getattr(getattr(self, "config", None), "output_attentions", False)) or any("attentions" in n for n in collected)
+
+
+def captures_more() -> bool:
+    """The model collects more in this call than what its layers give."""
+    return any(n not in ("hidden_states", "_hidden_states_layers") for n in _active.get() or {})
 
 
 def dropped(self: Any, *parts: Any) -> bool:

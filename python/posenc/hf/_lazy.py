@@ -155,6 +155,10 @@ def is_a(x: Any, kind: type) -> bool:
     return isinstance(x, Lazy) and isinstance(x.what, kind)
 
 
+class KeepsPadding(Exception):
+    """A layer cannot compute a row of sequences: it gets its padded batch."""
+
+
 def is_packed(x: Any) -> bool:
     """The mask of a row of sequences."""
     return is_a(x, Mask) and x.what.starts is not None

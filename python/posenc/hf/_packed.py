@@ -1,35 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches with padding: each layer gets the tokens that are there as one row, and its attention where each sequence begins.
 
-All else in a layer computes token by token, so padding costs nothing. A layer whose parts mix tokens (a convolution) gives other
-numbers; the first padded batch of each class is tried both ways on a few tokens, and where they differ the class gets its padding.
-Rows of padding are 0 behind a layer: the model's own are numbers without a meaning.
+All else in a layer computes token by token, so padding costs nothing. A layer whose parts mix tokens gives other numbers: each layer
+is tried both ways on a few tokens of its first padded batch, and keeps its padding where they differ. Rows of padding are 0 behind a
+layer: the model's own are numbers without a meaning. A model with a convolution or a recurrent layer reads them, and keeps its padding.
 """
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules import batchnorm, conv, pooling
 
-from ._inline import asks_more, not_eager
+from ._inline import captures_more, not_eager
 from ._kept import bound, put
-from ._lazy import Distances, Lazy, Mask, Row, Zero, is_a
+from ._lazy import Distances, KeepsPadding, Lazy, Mask, Row, Zero, is_a
+from ._rotation import SAVED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Attention that takes the mask of a row of sequences as it is; others would make it dense. Those of the interface do, too. SEW-D
-# makes several frames of each row behind its layers, of rows of padding too.
+# Attention that takes the mask of a row of sequences as it is; others would make it dense. Those of the interface do, too.
 _IN_PLACE = ("BloomAttention", "MPNetSelfAttention", "DisentangledSelfAttention")
+_MIXES = (conv._ConvNd, torch.nn.RNNBase, batchnorm._BatchNorm, pooling._MaxPoolNd, pooling._AvgPoolNd, pooling._AdaptiveAvgPoolNd,
+          pooling._AdaptiveMaxPoolNd)
 _MOST = 0.9  # of a batch: with more tokens than that there is little to gain
 _TRIED = 6  # tokens
 _MASKS = 2  # that the layers of a model share, of all tokens and of a window
 _EMPTY = ("past_key_values", "layer_past", "past_key_value", "encoder_hidden_states", "encoder_attention_mask", "query_states",
           "encoder_decoder_position_bias", "cache_position", "output_attentions")
 _ANY = ("rel_embeddings", "use_cache")
-_DIFFERS = "batches keep their padding: the layer gives other numbers without"
+_DIFFERS = "batches keep their padding: without it the layer gives other numbers"
 
 
 class Packing:
@@ -107,7 +111,7 @@ def _distances(relative: Lazy, packing: Packing) -> Lazy:
 
 
 def _packed(name: str, x: Any, packing: Packing) -> Any:
-    """One argument of a layer. Raises _Stays for what it does not know."""
+    """One argument of a layer. Raises KeepsPadding for what it does not know."""
     batch, tokens = packing.batch, packing.tokens
     if x is None or isinstance(x, (bool, int, float, str)) or name in _ANY or is_a(x, Zero):
         return x
@@ -124,11 +128,7 @@ def _packed(name: str, x: Any, packing: Packing) -> Any:
     if name in ("hidden_states", "position_ids", "position_embeddings") and isinstance(x, torch.Tensor) and not isinstance(x, Lazy):
         if x.dim() >= 2 and x.shape[0] in (1, batch) and x.shape[1] == tokens:
             return packing.rows(x)
-    raise _Stays(f"the layer has the argument {name}")
-
-
-class _Stays(Exception):
-    """A call keeps its padding."""
+    raise KeepsPadding(f"the layer has the argument {name}")
 
 
 def _outputs(out: Any, packing: Packing) -> Any:
@@ -139,14 +139,19 @@ def _outputs(out: Any, packing: Packing) -> Any:
             return _resized(x, packing.tokens)
         if isinstance(x, torch.Tensor) and x.dim() == 3 and x.shape[:2] == (1, packing.count):
             return packing.back(x)
-        raise _Stays("the layer gives more than its rows")
+        raise KeepsPadding("the layer gives more than its rows")
 
     return back(out) if isinstance(out, torch.Tensor) else tuple(map(back, out))
 
 
+@functools.lru_cache(None)
+def _signature(forward: Any) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
 def _given(module: Any, args: Any, words: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a layer by name."""
-    signature = inspect.signature(type(module).forward)
+    signature = _signature(type(module).forward)
     whole = signature.bind(module, *args, **words).arguments
     given = dict(list(whole.items())[1:])
     for parameter in signature.parameters.values():
@@ -178,8 +183,14 @@ def _slice(name: str, x: Any, packing: Packing, rows: Tensor, columns: slice) ->
     return x
 
 
+def _counts(module: Any) -> list[Any]:
+    """Of a layer's attention and rotation."""
+    parts = [m.__dict__ for m in module.modules()]
+    return [*(p["_posenc_attention"] for p in parts if "_posenc_attention" in p), *(c for p in parts if SAVED in p for c in p[SAVED].calls)]
+
+
 def _differs(module: Any, given: dict[str, Any], mask: Any, visible: Tensor, packing: Packing) -> str:
-    """Why the layer cannot be trusted without padding: it is tried on a few tokens of the longest row and of the shortest."""
+    """Why the layer keeps its padding; "": it need not. It is tried on a few tokens of the longest row and of the shortest."""
     lengths = visible.sum(1)
     rows = torch.stack([lengths.argmin(), lengths.argmax()])
     first, last = (int(x) for x in visible[rows[0]].nonzero()[[0, -1], 0])
@@ -194,14 +205,13 @@ def _differs(module: Any, given: dict[str, Any], mask: Any, visible: Tensor, pac
     else:
         few = mask[rows][..., columns]
     part = {n: few if n == "attention_mask" else _slice(n, x, packing, rows, columns) for n, x in given.items()}
-    counts = [m._posenc_attention for m in module.modules() if "_posenc_attention" in m.__dict__]
-    before = [(c.taken, c.packed, c.original.copy()) for c in counts]
+    before = [(c, {n: copy.copy(x) for n, x in vars(c).items()}) for c in _counts(module)]
     try:
         with torch.no_grad():
             want, got = (_call(module, part, p) for p in (None, Packing(few, some)))
     finally:
-        for c, (taken, packed, original) in zip(counts, before):
-            c.taken, c.packed, c.original = taken, packed, original
+        for c, values in before:
+            vars(c).update(values)
     want, got = (x if isinstance(x, torch.Tensor) else x[0] for x in (want, got))
     far = float((want - got)[some].abs().max() / want[some].abs().max().clamp_min(1e-30))
     return "" if far <= (1e-4 if want.dtype in (torch.float32, torch.float64) else 0.05) else _DIFFERS
@@ -215,44 +225,48 @@ def _padded(mask: Any, what: Mask) -> Tensor:
     return one.expand(len(hidden), -1, -1, -1).masked_fill(hidden, least)
 
 
-def _stays(module: Any, given: dict[str, Any]) -> str:
-    """Why a call is not looked at: nothing that is worth a word in a report."""
+def _watched(module: Any) -> bool:
+    """A hook of others than posenc and transformers looks into the layer."""
+    def own(function: Any) -> bool:
+        return str(getattr(function, "__module__", "")).startswith(("posenc.hf.", "transformers.utils.output_capturing"))
+
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(not own(f) for m in module.modules() if m is not module for n in hooks for f in getattr(m, n).values())
+
+
+def _stays(module: Any, given: dict[str, Any]) -> bool:
+    """A call that is not looked at: it has no padding, or its parts are seen from outside."""
     x, mask = given.get("hidden_states"), given.get("attention_mask")
-    if not isinstance(x, torch.Tensor) or x.dim() != 3 or x.shape[1] < 2 or mask is None or not_eager():
-        return "no padding"
-    if asks_more(module, False) or any(given.get(n) is not None and given[n] is not False for n in _EMPTY):
-        return "the call has more than rows"
-    if module.training and any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in module.modules()):
-        return "dropout in training"
-    return ""
+    if not isinstance(x, torch.Tensor) or x.dim() != 3 or mask is None or not_eager() or captures_more():
+        return True
+    if any(given.get(n) is not None and given[n] is not False for n in _EMPTY) or _watched(module):
+        return True
+    return module.training and any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in module.modules())
 
 
 def _forward(self: Any, *args: Any, **words: Any) -> Any:
-    given = _given(self, args, words)
-    if _stays(self, given):
+    rows = args[0] if args else words.get("hidden_states")
+    if isinstance(rows, torch.Tensor) and rows.dim() == 3 and rows.shape[1] == 1:  # a decode step
         return type(self).forward(self, *args, **words)
-    mask, x = given["attention_mask"], given["hidden_states"]
-    packing = self._posenc_packing.of(mask, x)
-    if packing is None:
-        return type(self).forward(self, *args, **words)
-    try:
-        if self._posenc_packing.trusted(self, given, mask, packing):
-            return _call(self, given, packing)
-    except _Stays as e:
-        self._posenc_packing.leave(self, f"batches keep their padding: {e}")
+    given, layer = _given(self, args, words), self._posenc_packing
+    packing = None if _stays(self, given) else layer.masks.of(given["attention_mask"], given["hidden_states"])
+    if packing is not None:
+        try:
+            if layer.trusts(self, given, packing):
+                return _call(self, given, packing)
+        except KeepsPadding as e:
+            layer.leave(self.training, f"batches keep their padding: {e}")
     return type(self).forward(self, *args, **words)
 
 
-class State:
-    """Of one model: the packing of its last mask, and what was found out of its classes of layers."""
+class Masks:
+    """The packing of the masks that a model's layers share in a call."""
 
-    def __init__(self, report: Any) -> None:
-        self.report = report
-        self.reasons: dict[str, str] = {}
+    def __init__(self) -> None:
         self.last: list[tuple[Any, Any, Packing | None]] = []  # mask, sizes and version, packing
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "last": []}
+        return {"last": []}
 
     def of(self, mask: Any, x: Tensor) -> Packing | None:
         """None: the batch keeps its padding."""
@@ -265,48 +279,55 @@ class State:
         self.last = [(mask, now, packing), *self.last][:_MASKS]
         return packing
 
-    def trusted(self, module: Any, given: dict[str, Any], mask: Any, packing: Packing) -> bool:
-        """Whether the class of the layer gives the same rows without padding."""
-        name = type(module).__name__
-        if name not in self.reasons:
+
+class Layer:
+    """What was found out of a layer, in training and else."""
+
+    def __init__(self, name: str, masks: Masks, report: Any) -> None:
+        self.name, self.masks, self.report = name, masks, report
+        self.reasons: dict[bool, str] = {}  # why it keeps its padding; "": it does not
+
+    def trusts(self, module: Any, given: dict[str, Any], packing: Packing) -> bool:
+        """Whether the layer gives the same rows without padding."""
+        if module.training not in self.reasons:
             for n, x in given.items():
                 _packed(n, x, packing)
-            self.reasons[name] = _differs(module, given, mask, _visible(mask, packing.batch, packing.tokens), packing)
-            if self.reasons[name]:
-                self.report.left(name, self.reasons[name])
-        return not self.reasons[name]
+            mask = given["attention_mask"]
+            self.leave(module.training, _differs(module, given, mask, _visible(mask, packing.batch, packing.tokens), packing))
+        return not self.reasons[module.training]
 
-    def leave(self, module: Any, why: str) -> None:
-        """The layers of this class keep their padding from now on."""
-        name = type(module).__name__
-        if not self.reasons.get(name):
-            self.reasons[name] = why
-            self.report.left(name, why)
+    def leave(self, training: bool, why: str) -> None:
+        """It keeps its padding from now on, if there is a reason."""
+        self.reasons[training] = why
+        if why:
+            self.report.left(self.name, why)
 
 
-def _layer_of(model: torch.nn.Module, name: str) -> Any:
-    """The largest part of a list of modules that has the attention of this name and takes rows and a mask; None: there is none."""
+def _layer_of(model: torch.nn.Module, name: str) -> tuple[str, Any]:
+    """The largest part of a list of modules that has the attention of this name and takes rows and a mask, and its name; None:
+    there is none."""
     words = name.split(".")
     for n in range(1, len(words)):
         parent = model.get_submodule(".".join(words[:n]))
         if isinstance(parent, torch.nn.ModuleList):
-            layer = model.get_submodule(".".join(words[: n + 1]))
-            known = inspect.signature(type(layer).forward).parameters
-            if {"hidden_states", "attention_mask"} <= set(known):
-                return layer
-    return None
+            path = ".".join(words[: n + 1])
+            layer = model.get_submodule(path)
+            if {"hidden_states", "attention_mask"} <= set(_signature(type(layer).forward).parameters):
+                return path, layer
+    return "", None
 
 
 def pack_layers(model: torch.nn.Module, taken: dict[str, torch.nn.Module], in_place: set[str], report: Any) -> None:
     """taken: attention that is posenc's, by name; in_place: those of an adapter."""
-    state = State(report)
-    found: dict[int, tuple[torch.nn.Module, list[str]]] = {}
+    if any(isinstance(m, _MIXES) for m in model.modules()):
+        return
+    masks = Masks()
+    found: dict[str, tuple[Any, list[str]]] = {}
     for name, module in taken.items():
-        layer = _layer_of(model, name)
-        known = name not in in_place or type(module).__name__ in _IN_PLACE
-        if layer is not None and known and not type(module).__module__.endswith("modeling_sew_d"):
-            found.setdefault(id(layer), (layer, []))[1].append(name)
-    for layer, names in found.values():
-        if len(names) == 1 and not any(isinstance(m, _BatchNorm) for m in layer.modules()):
-            put(layer, "_posenc_packing", state)
+        path, layer = _layer_of(model, name)
+        if layer is not None and (name not in in_place or type(module).__name__ in _IN_PLACE):
+            found.setdefault(path, (layer, []))[1].append(name)
+    for path, (layer, names) in found.items():
+        if len(names) == 1:
+            put(layer, "_posenc_packing", Layer(path, masks, report))
             bound(layer, "forward", _forward)

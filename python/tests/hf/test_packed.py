@@ -2,6 +2,7 @@
 """accelerate(attention=True) computes padded batches without their padding: the same numbers where there are tokens, gradients included,
 and a layer that mixes tokens keeps its padding."""
 import copy
+import functools
 import pickle
 
 import pytest
@@ -69,9 +70,14 @@ def test_padding_is_not_computed(name, side):
     want = step(model, ids, seen, call)
     report = posenc.hf.accelerate(model, attention=True)
     rows = []
-    for layer in model.modules():
+
+    def counted(x, forward):
+        rows.append(x.shape[:-1].numel())
+        return forward(x)
+
+    for layer in model.modules():  # hooks would keep the padding
         if isinstance(layer, torch.nn.Linear):
-            layer.register_forward_pre_hook(lambda module, args: rows.append(args[0].shape[:-1].numel()))
+            layer.forward = functools.partial(counted, forward=layer.forward)
     assert far(step(model, ids, seen, call), want) < 5e-6
     rows.clear()
     assert far(step(model, ids, seen, call), want) < 5e-6
@@ -134,16 +140,72 @@ def test_layers_that_mix_tokens_keep_their_padding():
     want = step(model, ids, seen, call)
     report = posenc.hf.accelerate(model, attention=True, force=True)
     assert far(step(model, ids, seen, call), want) < 5e-6
-    assert report.reasons == {"BertLayer": _packed._DIFFERS}
+    assert report.reasons == {f"encoder.layer.{i}": _packed._DIFFERS for i in range(2)}
+    assert all((c.taken, c.packed) == (1, 0) for c in report.attentions.values())
+    posenc.hf.restore(model)
+    model.encoder.layer[0].intermediate = model.encoder.layer[0].intermediate.inner
+    report = posenc.hf.accelerate(model, attention=True, force=True)  # one layer mixes tokens, of the same class
+    step(model, ids, seen, call)
+    assert [(c.taken, c.packed) for c in report.attentions.values()] == [(1, 1), (1, 0)]
+
+
+def test_models_that_read_rows_of_padding_keep_it():
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, output_hidden_size=32)
+    convolutions = dict(conv_dim=(16, 16), conv_stride=(5, 2), conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=8,
+                        num_conv_pos_embedding_groups=4, add_adapter=True)
+    config = transformers.Wav2Vec2Config(**sizes, **convolutions, layerdrop=0.0, apply_spec_augment=False, do_stable_layer_norm=True,
+                                         feat_extract_norm="layer")
+    model = transformers.Wav2Vec2Model(config).eval()  # a convolution behind its layers
+    sound, heard = torch.randn(2, 800), torch.ones(2, 800, dtype=torch.long)
+    heard[1, 400:] = 0
+    with torch.no_grad():
+        want = model(sound, attention_mask=heard).last_hidden_state
+        report = posenc.hf.accelerate(model, force=True)
+        assert far([model(sound, attention_mask=heard).last_hidden_state], [want]) < 5e-6
     assert all((c.taken, c.packed) == (1, 0) for c in report.attentions.values())
 
 
 def test_dropout_in_training_keeps_the_padding():
+    ids, seen = batch()
     model, _ = build("bert")
     report = posenc.hf.accelerate(model, attention=True)
-    ids, seen = batch()
     model.train()(ids, attention_mask=seen)
     assert all(c.packed == 0 for c in report.attentions.values())
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SMALL, attention_dropout=0.1)  # no module says so
+    model = transformers.LlamaModel(config).train()
+    report = posenc.hf.accelerate(model)
+    with torch.no_grad():
+        model(ids, attention_mask=seen, use_cache=False)
+        assert all(dict(c.original) == {"dropout in training": 1} for c in report.attentions.values())
+        assert set(report.reasons.values()) == {"batches keep their padding: dropout in training"}
+        model.eval()(ids, attention_mask=seen, use_cache=False)
+    assert all(c.packed == 1 for c in report.attentions.values())
+
+
+def test_what_sees_parts_of_layers_sees_the_padded_batch():
+    ids, seen = batch()
+    model, _ = build("bert")
+    posenc.hf.accelerate(model)
+    shapes = []
+    handle = model.encoder.layer[0].output.dense.register_forward_hook(lambda module, args, out: shapes.append(tuple(out.shape)))
+    with torch.no_grad():
+        model(ids, attention_mask=seen)
+    handle.remove()
+    assert shapes == [(3, 23, 32)]
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, num_local_experts=4, num_key_value_heads=2)).eval()
+    given = dict(attention_mask=seen, use_cache=False, output_router_logits=True)
+    with torch.no_grad():
+        want = model(ids, **given)
+        report = posenc.hf.accelerate(model)
+        got = model(ids, **given)
+        assert all(c.packed == 0 for c in report.attentions.values())
+        assert far([got.aux_loss, got.logits[seen.bool()]], [want.aux_loss, want.logits[seen.bool()]]) < 5e-6
+        out = model(ids, attention_mask=seen, use_cache=False, output_hidden_states=True)
+    assert all(c.packed == 1 for c in report.attentions.values()) and [x.shape for x in out.hidden_states] == [(3, 23, 32)] * 3
+    assert all(c.taken == 2 for layer in report.rotation.values() for c in layer)  # what is tried is not counted
 
 
 def test_encoders_of_pairs_are_packed_and_their_decoders_are_not():
