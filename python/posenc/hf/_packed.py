@@ -32,7 +32,7 @@ _TRIED = 6  # tokens
 _MASKS = 2  # that the layers of a model share, of all tokens and of a window
 _EMPTY = ("past_key_values", "layer_past", "past_key_value", "encoder_hidden_states", "encoder_attention_mask", "query_states",
           "encoder_decoder_position_bias", "cache_position", "output_attentions")
-_ANY = ("rel_embeddings", "use_cache")
+_ANY = ("rel_embeddings", "use_cache", "alibi")  # alibi: posenc's attention makes its own
 _DIFFERS = "batches keep their padding: without it the layer gives other numbers"
 
 
@@ -102,29 +102,17 @@ def _resized(row: Any, tokens: int) -> Lazy:
     return Lazy.of(what, what.dense)
 
 
-def _distances(relative: Lazy, packing: Packing) -> Lazy:
-    def dense() -> Any:
-        own, at = relative.dense(), packing.places
-        return own[..., at[:, None], at]
-
-    return Lazy.of(relative.what, dense)
-
-
 def _packed(name: str, x: Any, packing: Packing) -> Any:
     """One argument of a layer. Raises KeepsPadding for what it does not know."""
     batch, tokens = packing.batch, packing.tokens
-    if x is None or isinstance(x, (bool, int, float, str)) or name in _ANY or is_a(x, Zero):
+    if x is None or isinstance(x, (bool, int, float, str)) or name in _ANY or is_a(x, Zero) or is_a(x, Distances):
         return x
     if name == "attention_mask":
         return packing.mask
     if is_a(x, Row) and x.what.queries == x.what.keys:
         return _resized(x, packing.count)
-    if is_a(x, Distances):
-        return _distances(x, packing)
-    if name == "alibi" and x.dim() == 3 and x.shape[0] % batch == 0 and x.shape[1:] == (1, tokens):
-        return x.unflatten(0, (batch, -1))[packing.index // tokens, :, 0, packing.places].t()[:, None]
     if name == "position_embeddings" and isinstance(x, (tuple, list)):
-        return type(x)(_packed(name, part, packing) for part in x)
+        return tuple(_packed(name, part, packing) for part in x)
     if name in ("hidden_states", "position_ids", "position_embeddings") and isinstance(x, torch.Tensor) and not isinstance(x, Lazy):
         if x.dim() >= 2 and x.shape[0] in (1, batch) and x.shape[1] == tokens:
             return packing.rows(x)
@@ -177,7 +165,7 @@ def _slice(name: str, x: Any, packing: Packing, rows: Tensor, columns: slice) ->
     if name == "alibi":
         return x.unflatten(0, (batch, -1))[rows][..., columns].flatten(0, 1)
     if isinstance(x, (tuple, list)):
-        return type(x)(_slice(name, part, packing, rows, columns) for part in x)
+        return tuple(_slice(name, part, packing, rows, columns) for part in x)
     if name in ("hidden_states", "position_ids", "position_embeddings") and isinstance(x, torch.Tensor) and x.shape[1] == tokens:
         return x[rows if x.shape[0] == batch else slice(None)][:, columns]
     return x
@@ -256,6 +244,8 @@ def _forward(self: Any, *args: Any, **words: Any) -> Any:
                 return _call(self, given, packing)
         except KeepsPadding as e:
             layer.leave(self.training, f"batches keep their padding: {e}")
+        except Exception as e:  # whatever a part of the layer says of one row; the padded call decides
+            layer.leave(self.training, f"batches keep their padding: {type(e).__name__}: {str(e)[:60]}")
     return type(self).forward(self, *args, **words)
 
 
