@@ -177,6 +177,35 @@ TEST(FastDecodeCalls, HiddenKeysMayHoldAnything) {
   EXPECT_EQ(got.log_sum_exp, clean.log_sum_exp);
 }
 
+// One query for each of many sequences in pages: more than a block of rows holds for one head.
+TEST(FastDecodeCalls, ManySequencesInPages) {
+  constexpr Index kSequences = 400, kPage = 4, kHeads = 8;
+  std::vector<std::int64_t> begins, lengths;
+  std::vector<std::int32_t> pages;
+  for (Index n = 0; n < kSequences; ++n) {
+    begins.push_back(n), lengths.push_back(1 + n % (2 * kPage));
+    for (const Index page : {3 * n, n + 7})
+      pages.push_back(static_cast<std::int32_t>(page % kSequences));
+  }
+  begins.push_back(kSequences);
+  FloatCall call(1, kSequences, kSequences * kPage, kHeads, 1, 8, 8, 3);
+  AttentionArgs a = call.args, plain = call.plain();
+  for (AttentionArgs* args : {&a, &plain}) {
+    const auto in_pages = [&](ConstHeads x) {
+      x.batch = kSequences, x.tokens = kPage, x.batch_stride = kPage * x.token_stride;
+      return x;
+    };
+    args->k = in_pages(args->k), args->v = in_pages(args->v);
+    args->query_positions = args->key_positions = {};
+    args->mask.query_offset = 0;
+    args->block_table = tensor(std::as_const(pages).data(), {kSequences, 2});
+    args->mask.key_length = tensor(std::as_const(lengths).data(), {kSequences});
+    args->mask.query_cu_seqlens = tensor(std::as_const(begins).data(), {kSequences + 1});
+  }
+  ASSERT_TRUE(is_fast(a));
+  EXPECT_EQ(wrong_of_fast(of_attend(a), plain, DType::f32), "");
+}
+
 TEST(FastDecodeCalls, ManyKeysAndAnyNumberOfThreads) {
   FloatCall call(1, 1, 131072, 2, 1, 8, 8, 4);
   call.args.mask.causal = true;

@@ -12,15 +12,7 @@ bool decodes(const FastCall& c) noexcept {
   if (c.is_capped() || !c.rows.none() || !c.value_rows.none() || !c.wide.none()) return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
   const Index share = c.H / c.G;
-  if (share > kDecodeMostRows) return false;
-  if (c.sequence.empty() || c.args.block_table.empty()) return c.Tq * share <= kDecodeMostRows;
-  Index longest = 0, run = 0;
-  for (Index i = 0; i < c.Tq; ++i) {
-    const bool same = i > 0 && c.place(0, i).row == c.place(0, i - 1).row;
-    run = same ? run + 1 : 1;
-    longest = std::max(longest, run);
-  }
-  return longest * share <= kDecodeMostRows;
+  return share <= kDecodeMostRows && longest_run(c) * share <= kDecodeMostRows;
 }
 
 DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
@@ -37,7 +29,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
       k(call.k, kernels.lanes),
       v(call.args.v, kernels.lanes),
       slices(block_count(call.Tk, kSliceKeys)) {
-  // A block has one row at most that is computed for nothing.
+  // A block has all heads of a key head, and one row at most that is computed for nothing.
   const Index most_blocks = c.B * c.G * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
   const Index most_groups = c.B * c.H * c.Tq;
   blocks = arena.objects<DecodeBlock>(most_blocks);

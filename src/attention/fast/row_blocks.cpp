@@ -9,25 +9,42 @@ namespace posenc::inline v0::detail {
 
 namespace {
 
+// Queries that read one row of keys may follow queries that read another.
+bool has_several_rows(const ReadyCall& c) noexcept {
+  return !c.sequence.empty() && !c.args.block_table.empty();
+}
+// Rows of one head in the largest block, in whole strips.
+Index padded_queries(const ReadyCall& c, Index strip_rows) noexcept {
+  return block_count(std::min(longest_run(c), kBlockRowsFast), strip_rows) * strip_rows;
+}
 // Heads of a block: several where queries are few.
 Index heads_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
   if (one_head) return 1;
-  const Index padded = block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) * strip_rows;
+  const Index padded = padded_queries(c, strip_rows);
   return std::clamp<Index>(kBlockRowsFast / std::max<Index>(1, padded), 1, c.H / c.G);
 }
 
 }  // namespace
 
+Index longest_run(const ReadyCall& c) noexcept {
+  if (!has_several_rows(c)) return c.Tq;
+  Index longest = 0, run = 0;
+  for (Index i = 0; i < c.Tq; ++i) {
+    run = i > 0 && c.place(0, i).row == c.place(0, i - 1).row ? run + 1 : 1;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
 Index most_rows_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
-  return heads_of_block(c, strip_rows, one_head) *
-         block_count(std::min(c.Tq, kBlockRowsFast), strip_rows) * strip_rows;
+  return heads_of_block(c, strip_rows, one_head) * padded_queries(c, strip_rows);
 }
 
 std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_rows, bool one_head,
                                               CallArena& arena) {
   const Index share = c.H / c.G, heads = heads_of_block(c, strip_rows, one_head);
   // Queries of one block read one row of keys.
-  const bool by_sequence = !c.sequence.empty() && !c.args.block_table.empty();
+  const bool by_sequence = has_several_rows(c);
   const Index cuts = by_sequence ? c.R : 0;
   BoundedList<FastRowBlock> blocks(arena.array<FastRowBlock>(
       c.B * c.G * block_count(share, heads) * (block_count(c.Tq, kBlockRowsFast) + cuts)));

@@ -13,6 +13,8 @@ struct FastRowBlock {
 };
 // Rows of a block, at least; q, sums of values and weights of so many stay in the second cache.
 inline constexpr Index kBlockRowsFast = 384;
+// Neighbouring queries that read one row of keys, at most.
+Index longest_run(const ReadyCall&) noexcept;
 // one_head: heads that share keys read other numbers of them.
 std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, bool one_head,
                                               CallArena&);
