@@ -229,6 +229,18 @@ TEST(FastRows, AnyNumberOfThreadsGivesTheSameBits) {
   EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
 }
 
+// Beside a cap: blocks whose pairs all read one row add a number to each row of queries, and nothing for each key.
+TEST(FastRowsBackward, SoftCaps) {
+  for (const Rows kind : {Rows::clipped, Rows::each})
+    for (const bool of_keys : {false, true})
+      for (const bool after : {false, true}) {
+        RowsCall call(1, 30, 300, 2, 4, 3);
+        call.add(call.rows(kind, of_keys, 1, 2));
+        call.args.softcap = 1.5, call.args.softcap_after_terms = after;
+        EXPECT_EQ(call.wrong_backward(), "") << static_cast<int>(kind) << of_keys << after;
+      }
+}
+
 TEST(FastValueRows, LengthsAroundItsBlocks) {
   constexpr Index kLengths[] = {1, 13, 65};
   constexpr Index kKeys[] = {1, 129, 300};

@@ -58,7 +58,7 @@ TEST(FastCapped, WeightsAndSlopes) {
             SCOPED_TRACE(isa_name(isa));
             const FastTileKernels& tiles = fast_tile_kernels(isa);
             CapWorld w(tiles, fast_kernels(isa), kind);
-            fast_cap_kernels(isa).slopes[kind](w.tile(), w.all(given), {cap, under && given},
+            fast_cap_kernels(isa).slopes[kind](w.tile(), w.all(given), {cap, under},
                                                tiles.tile_stride);
             for (Index r = 0; r < w.rows; ++r)
               for (Index j = 0; j < w.keys; ++j) {
@@ -68,11 +68,10 @@ TEST(FastCapped, WeightsAndSlopes) {
                              start = given ? static_cast<double>(w.at[row][j]) : 0.0;
                 const double product =
                     static_cast<double>(w.q[row]) * static_cast<double>(w.key[key]);
-                const bool inside = under && given;
-                const double sum = product + (inside ? start + w.base[row] : 0.0);
+                const double sum = product + (under ? start + w.base[row] : 0.0);
                 const double t = std::tanh(sum / c), capped = start == -HUGE_VAL ? start : c * t;
                 const double score =
-                    capped - w.reference[row] + (inside ? 0.0 : start + w.base[row]);
+                    capped - w.reference[row] + (under ? 0.0 : start + w.base[row]);
                 const double want = std::exp2(score);
                 // The score is off by a few of its own last digits.
                 const double size = want == 0 ? 0 : std::fabs(sum);

@@ -64,7 +64,7 @@ struct RowCap {
         start(start_values),
         base(static_cast<float>(base_of_row)) {}
   HWY_INLINE F operator()(F x, Index key, F& slope) const {
-    if (start == nullptr) return Put(x, slope);
+    if (start == nullptr) return Put(under ? AddF(x, SetF(base)) : x, slope);
     const F y = LoadF(start + key);
     if (!under) return AddF(Put(x, slope), y);
     return HideF(Put(AddF(x, AddF(y, SetF(base))), slope), y);
@@ -116,11 +116,11 @@ struct TileCap {
 // In registers, where no sum exceeds the cap. False: nothing is changed but sums that start values were added to.
 template <int R, int N, bool kSlope>
 HWY_INLINE bool CapTile(F (&c)[R][N], const TileCap& t, Index key, float* slope, Index stride) {
-  const bool under = t.cap.starts && t.start != nullptr;
+  const bool under = t.cap.starts;
   if (under) POSENC_UNROLL for (int r = 0; r < R; ++r) {
       const F base = SetF(static_cast<float>(t.base[r]));
-      POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
-          AddF(c[r][x], AddF(LoadF(t.start[r] + key + x * kLanes), base));
+      POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = AddF(
+          c[r][x], t.start == nullptr ? base : AddF(LoadF(t.start[r] + key + x * kLanes), base));
     }
   F most = SetF(0);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) most =
