@@ -94,6 +94,19 @@ TEST(FastCurve, OffTheFastWay) {
   EXPECT_EQ(two.wrong(), "");
 }
 
+// A knot may lie at a distance that no 32 bits hold, and so may all distances.
+TEST(FastCurve, FarQueries) {
+  for (const double knot : {0.5, 0.97, 1.2}) {
+    CurveCall call(60, 90, 3);
+    call.in[0] = 4, call.in_bias[0] = -4 * knot;
+    std::vector<std::int64_t> at(60);
+    for (std::size_t i = 0; i < at.size(); ++i)
+      at[i] = (std::int64_t{1} << 33) + static_cast<std::int64_t>(i);
+    call.args.query_positions = Positions{at.data(), DType::i64, 1, 60};
+    EXPECT_EQ(call.wrong_of(), "") << knot;
+  }
+}
+
 // The bound that docs/attention.md states, with the magnitudes of the units.
 TEST(FastCurve, ErrorsAreWithinTheStatedBound) {
   for (const double size : {0.1, 1.0, 5.0}) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 
 #include "attention/fast/starts.h"
 
@@ -109,11 +108,10 @@ void DistanceCurve::find_ends(CallArena& arena) {
   const std::optional<WholeDistances> d = consecutive_distances(*call_, term_->axis);
   if (!d || units_ > kMostEnds) return;
   const Index rows = call_->B * groups_ * call_->Tq;
-  const std::span<std::int32_t> memory = arena.array<std::int32_t>(rows * units_);
+  const std::span<Index> memory = arena.array<Index>(rows * units_);
   if (arena.counts() || !has_lines_) return;
   const auto knots = static_cast<Index>(knots_.size());
   ends_ = memory.first(static_cast<std::size_t>(rows * knots));
-  constexpr double kNever = INT32_MAX;
   for (Index n = 0; n < rows * knots; ++n) {
     const Index row = n / knots, group = row / call_->Tq % groups_,
                 batch = batches_ == 1 ? 0 : row / call_->Tq / groups_;
@@ -121,8 +119,9 @@ void DistanceCurve::find_ends(CallArena& arena) {
                  x = knots_[static_cast<std::size_t>(n % knots)];
     const double end =
         x <= 0 ? 0 : std::ceil(std::expm1(x * below_[static_cast<std::size_t>(row)]) / c);
+    constexpr auto kNever = static_cast<double>(kUnbounded);
     ends_[static_cast<std::size_t>(n)] =
-        static_cast<std::int32_t>(end < kNever ? std::max(end, 0.0) : kNever);
+        end < kNever ? static_cast<Index>(std::max(end, 0.0)) : kUnbounded;
   }
 }
 
@@ -179,7 +178,7 @@ bool DistanceCurve::write_part(const double* slope, const double* level, const R
 // Of keys whose distance, without its sign, is `near` and goes up or down by one.
 bool DistanceCurve::write_ends(const double* slope, const double* level, const Row& r,
                                const float* u, Index near, Index step, Index count,
-                               const std::int32_t* ends, float most, float* to) const noexcept {
+                               const Index* ends, float most, float* to) const noexcept {
   const auto knots = static_cast<Index>(knots_.size());
   Index piece = std::upper_bound(ends, ends + knots, near) - ends;
   for (Index j = 0; j < count; piece += step) {
@@ -214,7 +213,7 @@ bool DistanceCurve::write(Index b, Index h, Index i, Index row, Run keys, float 
   if (ends_.empty())
     return write_part(slope, level, r, u, here, true, most, to) &&
            write_part(slope, level, r, u + here, after, term_->keep_sign, most, to + here);
-  const std::int32_t* ends =
+  const Index* ends =
       ends_.data() + ((b * groups_ + group) * call_->Tq + i) * static_cast<Index>(knots_.size());
   const Index near = query - first - keys.begin;
   if (!write_ends(slope, level, r, u, near, -1, here, ends, most, to)) return false;

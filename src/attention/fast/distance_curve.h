@@ -3,7 +3,6 @@
 // network is a piecewise linear function of its input, and psi of whole distances is a line, so a row is a few pieces
 // a u + b of that line.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -36,8 +35,7 @@ class DistanceCurve {
   bool write_part(const double* slope, const double* level, const Row&, const float* u, Index count,
                   bool falls, float most, float* to) const noexcept;
   bool write_ends(const double* slope, const double* level, const Row&, const float* u, Index near,
-                  Index step, Index count, const std::int32_t* ends, float most,
-                  float* to) const noexcept;
+                  Index step, Index count, const Index* ends, float most, float* to) const noexcept;
 
   const ReadyCall* call_;
   const DistanceMlpTerm* term_;
@@ -49,7 +47,7 @@ class DistanceCurve {
   std::span<float> psi_;               // [batches * groups][distances], entry n of high_ - n
   std::span<double> below_;            // [B][groups][Tq]
   // [B][groups][Tq][knots]: the first distance whose input reaches a knot.
-  std::span<std::int32_t> ends_;
+  std::span<Index> ends_;
   bool has_lines_ = false;
   Index high_ = 0, size_ = 0;
 };
