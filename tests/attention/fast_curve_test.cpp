@@ -107,6 +107,18 @@ TEST(FastCurve, FarQueries) {
   }
 }
 
+// The knot of a unit whose weight is next to nothing lies far away, where neighbouring numbers are more than 1 apart.
+TEST(FastCurve, UnitsThatHardlyReadTheDistance) {
+  for (const double weight : {1e-20, -1e-20, 1e-300})
+    for (const double bias : {1.0, -1.0}) {
+      CurveCall call(60, 90, 3);
+      call.in[0] = weight, call.in_bias[0] = bias;
+      EXPECT_EQ(call.wrong_of(), "") << weight << " " << bias;
+      call.in.assign(call.units, 0), call.in[0] = weight;
+      EXPECT_EQ(call.wrong_of(), "") << weight << " " << bias << " alone";
+    }
+}
+
 // The bound that docs/attention.md states, with the magnitudes of the units.
 TEST(FastCurve, ErrorsAreWithinTheStatedBound) {
   for (const double size : {0.1, 1.0, 5.0}) {

@@ -21,6 +21,11 @@ bool are_finite(std::span<const double> x) noexcept {
   return std::all_of(x.begin(), x.end(), [](double y) { return std::isfinite(y); });
 }
 
+// A number before a knot (side -1) or behind it (1): further off where the knot is so large that 1 is rounded away.
+double beside(double knot, double side) noexcept {
+  return knot + side * std::max(1.0, std::fabs(knot) / 1024);
+}
+
 }  // namespace
 
 DistanceCurve::DistanceCurve(const ReadyCall& c, const DistanceMlpTerm& t, CallArena& arena)
@@ -75,8 +80,8 @@ void DistanceCurve::make_pieces(CallArena& arena) {
     for (std::size_t piece = 0; piece <= count; ++piece) {
       // A number inside the piece says which units are above 0.
       const double inside = count == 0       ? 0
-                            : piece == 0     ? knots_[0] - 1
-                            : piece == count ? knots_[count - 1] + 1
+                            : piece == 0     ? beside(knots_[0], -1)
+                            : piece == count ? beside(knots_[count - 1], 1)
                                              : knots_[piece - 1] / 2 + knots_[piece] / 2;
       double slope = 0, level = out_bias_[static_cast<std::size_t>(h)];
       for (std::size_t u = 0; u < in_.size(); ++u) {
