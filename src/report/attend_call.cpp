@@ -24,7 +24,9 @@ HeadsLayout layout_of(const Array& a, const std::string& order, const std::strin
   const std::string word = !order.empty() ? order : a.shape.size() == 3 ? "thd" : "";
   if (word != "thd" && word != "bthd" && word != "bhtd")
     throw UsageError(
-        word.empty() ? file + " has not three axes: --order bthd or bhtd must say which is which"
+        word.empty() ? fmt::format("{} must have three axes, [tokens, heads, dim], or four with "
+                                   "--order bthd or bhtd, got {}",
+                                   file, a.shape.size())
                      : "--order must be thd, bthd or bhtd, got \"" + word + "\"");
   if (word.size() != a.shape.size())
     throw InputError(fmt::format("{}: --order {} has {} axes, the array has {}", file, word,

@@ -156,6 +156,21 @@ Array sinks_of(const ScoreEncodings& e, Index n_heads) {
   return a;
 }
 
+namespace {
+
+// "batch, queries": the sizes of an input that a call decides by name, others as numbers.
+std::string axes_text(const ArrayShape& shape) {
+  std::string text;
+  for (const Index n : shape)
+    text += (text.empty() ? "" : ", ") + (n == kBatch     ? "batch"
+                                          : n == kQueries ? "queries"
+                                          : n == kKeys    ? "keys"
+                                                          : std::to_string(n));
+  return text;
+}
+
+}  // namespace
+
 void NamedFiles::read_inputs(const std::vector<Input>& needed,
                              const std::vector<std::string>& given) {
   for (const std::string& text : given) {
@@ -185,7 +200,8 @@ void NamedFiles::read_inputs(const std::vector<Input>& needed,
   for (const Input& i : needed)
     if (!i.optional && std::none_of(inputs_.begin(), inputs_.end(),
                                     [&](const NamedArray& a) { return a.name == i.name; }))
-      throw UsageError(fmt::format("--input {}=F is needed", i.name));
+      throw UsageError(fmt::format("--input {}=F is needed: {} [{}]", i.name,
+                                   i.integer ? "integers" : "numbers", axes_text(i.shape)));
 }
 
 std::string NamedFiles::draw_inputs(const std::vector<Input>& needed,

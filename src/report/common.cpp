@@ -187,8 +187,8 @@ Subject read_subject(const SubjectOptions& o) {
   if (!o.arrays.empty() && !looked_up && !learns(*s.encoding))
     throw UsageError("--arrays " + o.arrays + ": the SCHEME uses no @array from it");
   if (o.start && !learns(*s.encoding))
-    throw UsageError("--start draws what a scheme at the input learns; \"" + o.text +
-                     "\" learns nothing there");
+    throw UsageError("--start draws learned parameters, but \"" + o.text +
+                     "\" has none: omit --start");
   s.title = o.text;
   return s;
 }

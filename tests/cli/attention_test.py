@@ -280,8 +280,12 @@ class Attend(Case):
                 ("alibi", ["--input", "x=q.npy"], 2, "read no input"), ("alibi", ["--offset", "middle"], 2, "--offset"),
                 ("alibi", ["--positions", "0:4"], 3, "4 positions"), ("alibi", ["--order", "htd"], 2, "--order"),
                 ("alibi", ["--params", q], 2, "learns nothing"), ("alibi", ["--gradient", self.write_npy("d.npy", [1], (1,))], 3, "shape of out"),
-                ("relative_projection width=4", ["--start", "1"], 2, "--input hidden=F is needed")):
+                ("relative_projection width=4", ["--start", "1"], 2, "--input hidden=F is needed: numbers [batch, queries, 4]"),
+                ("tupe", ["--start", "1"], 2, "--input query_class=F is needed: integers [batch, queries]"),
+                ("rope head_dim=4 pairing=half_split", ["--start", "1"], 2, "has none: omit --start")):
             self.error("attend", scheme, *words, *more, code=code, says=says)
+        flat = self.write_npy("flat.npy", [1, 2], (1, 2))
+        self.error("attend", "alibi", "--q", flat, *words[2:], code=2, says=["three axes, [tokens, heads, dim], or four", "got 2"])
         self.error("attend", "alibi", *words[:-1], q, code=2, says="safetensors")
         self.assertFalse((self.folder / "o.safetensors").exists())
 

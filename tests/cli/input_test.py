@@ -135,8 +135,8 @@ class Input(ModelCase):
         (_, data), = self.plot("learned width=4 rows=12 offset=2", "--start", "7")  # as many positions as it has
         self.assertEqual(len(data["rows"]), 10)
         out = ["--positions", "0", "-o", self.folder / "x.npy"]
-        self.error("table", "sinusoidal width=4", "--start", "7", *out, code=2, says=["--start", "learns nothing"])
-        self.error("table", SCHEME, "--start", "7", *out, code=2, says=["--start", "learns nothing"])
+        self.error("table", "sinusoidal width=4", "--start", "7", *out, code=2, says=["--start", "has none: omit --start"])
+        self.error("table", SCHEME, "--start", "7", *out, code=2, says=["--start", "has none"])
         self.error("table", LLAMA, "--start", "7", *out, code=2, says=["--start", "is a model"])
         self.error("table", "learned width=4 rows=8", "--start", "7", "--arrays", "a", *out, code=2, says="one of the two")
         self.error("table", "learned width=4 rows=8", "--start", "-1", *out, code=2, says="--start")

@@ -174,6 +174,10 @@ class List(Case):
             self.assertIn(name, names)
             text = self.posenc("list", name).decode()
             self.assertIn(name, text)
+        tupe = self.posenc("list", "tupe").decode()
+        self.assertIn('learned parameters of "tupe": pos [513, heads * head_dim], ln_weight [heads * head_dim]', tupe)
+        self.assertIn('inputs of each call of "tupe": query_class [batch, queries] of integers, key_class [batch, keys] of integers', tupe)
+        self.assertIn('learned parameters of "shaw preset=', self.posenc("list", "shaw").decode())
         for entry in report["schemes"] + report["scalings"]:
             self.assertTrue(entry["paper"] and entry["title"], entry["name"])
             for field in entry["fields"]:

@@ -165,7 +165,7 @@ Verb::Run declare_attend(Words& w) {
   w.flag("--probabilities", o->probabilities, "write probabilities");
   w.flag("--locality", o->locality,
          "write locality [heads, distances]: attention mass by distance, query - key");
-  w.flag("--exact", o->exact, "the engine in double runs the call, although a faster one takes it");
+  w.flag("--exact", o->exact, "compute in double, even if the fast engine supports the call");
   w.flag("--explain", o->explain,
          "instead of -o: which engine runs the call, why the others do not, and the class of each "
          "term");

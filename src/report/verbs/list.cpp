@@ -33,6 +33,30 @@ void add_presets(std::string& text, const SchemeInfo& s, const Style& style) {
                              : style.dim(fmt::format("  (requires {})", fmt::join(p.sizes, ", "))));
 }
 
+// "table_k [129, head_dim], ...": arrays of to_json(SchemeInfo).
+std::string arrays_text(const Json& arrays) {
+  std::string text;
+  for (const Json& a : arrays.as_array()) {
+    std::string shape;
+    for (const Json& n : a.at("shape").as_array())
+      append(shape, "{}{}", shape.empty() ? "" : ", ", n.is_string() ? n.as_string() : n.dump());
+    const Json* whole = a.find("integer");
+    append(text, "{}{} [{}]{}", text.empty() ? "" : ", ", a.at("name").as_string(), shape,
+           whole != nullptr && whole->as_bool() ? " of integers" : "");
+  }
+  return text;
+}
+
+void add_arrays(std::string& text, const SchemeInfo& s) {
+  const Json all = to_json(s);
+  const Json* at = all.find("at");
+  if (at == nullptr || at->is_null()) return;
+  for (const auto& [key, title] :
+       {std::pair("parameters", "learned parameters"), std::pair("inputs", "inputs of each call")})
+    if (const std::string arrays = arrays_text(all.at(key)); !arrays.empty())
+      append(text, "  {} of \"{}\": {}\n", title, at->as_string(), arrays);
+}
+
 void add_one(std::string& text, const SchemeInfo& s, const Style& style) {
   append(
       text, "{}  {} ({})\n  {}{}\n", style.bold(s.card.name), s.card.title, s.family, s.card.paper,
@@ -49,6 +73,7 @@ void add_one(std::string& text, const SchemeInfo& s, const Style& style) {
     if (!f.choices.empty())
       append(text, "    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }
+  add_arrays(text, s);
   add_presets(text, s, style);
 }
 
@@ -112,7 +137,7 @@ Report list(const ListOptions& o, const Request& r) {
   add_all(text, "schemes", schemes, style);
   add_all(text, "scalings, after \" + \"", scalings, style);
   text +=
-      "\nposenc list NAME shows the fields. As one argument:\n"
+      "\nposenc list NAME shows fields and arrays. As one argument:\n"
       "  \"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"\n";
   return {.text = text};
 }
