@@ -37,7 +37,7 @@ from ._types import DTypeLike, EncodingLike, PositionsLike
 __version__: str
 
 class FormatError(ValueError):
-    """A file that cannot be read as what it claims to be."""
+    """A file whose contents do not match its format."""
     file: str
     place: str
 

@@ -56,7 +56,7 @@ def attend(
     exact: bool | None = None,
     out: Any = None,
 ) -> Attention:
-    """Attention of q, k and v with what the encodings add to the score or the output, and what they rotate.
+    """Attention of q, k and v with the terms and rotations of the encodings.
 
     The arrays must not change before the last use of the result: its `backward` computes every gradient, its `scores`
     the parts of the score. Arrays of whole numbers may be lists. Where [b, ...] is said, one row serves all.
@@ -80,7 +80,7 @@ def attend(
             query_cu_seqlens it is added to where end puts it.
         scale: multiplies q.k; by default as the encodings require, else head_dim^-1/2.
         softcap: scaled q.k, s, becomes softcap tanh(s / softcap).
-        softcap_after_terms: s includes what the encodings add, but not bias and DAPE's network.
+        softcap_after_terms: s includes the terms of the encodings, but not bias and DAPE's network.
         causal: hides keys of a later order than the query.
         window: (left, right), how many keys before and after its own a query sees; right -1 hides its own.
         prefix: a number or [b]; keys of a lower order are seen in spite of `causal`.
@@ -106,7 +106,7 @@ def attend(
             rotates q and k at its positions.
         past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
             the query; future by default as past.
-        length: what scalings by length are resolved for.
+        length: the length for which scalings by length are resolved.
         exact: use the engine in double although a faster one supports the call (`explain_plan`).
         out: the array of the output. After an exception, Ctrl-C too, its contents are undefined.
 
@@ -168,7 +168,7 @@ def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: 
                      chunk: int | None = None, chunk_origin: Any = None, sink_tokens: int | None = None,
                      key_length: Any = None, key_visible: Any = None, visible: Any = None, query_document: Any = None,
                      key_document: Any = None, out: Any = None) -> SelectiveAttention:
-    """Selective attention (Leviathan et al., 2024): what earlier queries of one head score positively is masked for later ones.
+    """Selective attention (Leviathan et al., 2024): keys that earlier queries of one head score positively are masked for later queries.
 
     Arguments:
         head: the query head whose scores mask.

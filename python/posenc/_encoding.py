@@ -152,7 +152,7 @@ def parse(text: str) -> Any:
 
 
 def schemes() -> dict[str, Any]:
-    """Every scheme and scaling with its fields, units, ranges, defaults and presets: what `posenc list --json` prints.
+    """Every scheme and scaling with its fields, units, ranges, defaults and presets, as `posenc list --json` prints them.
 
     >>> import posenc
     >>> alibi = next(x for x in posenc.schemes()["schemes"] if x["name"] == "alibi")

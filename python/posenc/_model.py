@@ -105,14 +105,14 @@ class Model:
         return self._file.explain()
 
     def explain(self, *, layer: int | None = None) -> str:
-        """For a person: what positions the model uses, and where each value came from."""
+        """A text: the positions that the model uses, and the origin of each value."""
         with Call("explain") as call:
             call.subject(self)
             call.option("layer", layer)
             return call.run()[1].decode(errors="replace")
 
     def doctor(self) -> list[Finding]:
-        """Everything found, with what only the doctor looks for."""
+        """All findings, including those that only the doctor looks for."""
         return [Finding(**f) for f in self._file.doctor()]
 
     def rotary_plan(self, layer: int = 0, dtype: DTypeLike = "float32", *, outside: str = "refuse") -> RotaryPlan:

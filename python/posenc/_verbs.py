@@ -332,7 +332,7 @@ def emit(
     parameters: Mapping[str, Any] | None = None,
     start: int | None = None,
 ) -> dict[str, Any]:
-    """Writes an ONNX model of one node: RotaryEmbedding of a rotation, Attention of what acts in the score. Returns the
+    """Writes an ONNX model of one node: RotaryEmbedding for a rotation, Attention for relative schemes. Returns the
     report of posenc.emit/1.
 
     >>> import os, posenc, tempfile

@@ -276,7 +276,7 @@ void add_attention(nb::module_& m) {
       .def_prop_ro("log_sum_exp", &Attention::log_sum_exp, nb::sig("def log_sum_exp(self) -> Any"),
                    "float64 [batch, heads, queries].")
       .def_prop_ro("reads_content", &Attention::reads_content,
-                   "Whether what the encodings add depends on the numbers in q, k or v.")
+                   "Whether terms of the encodings depend on the numbers in q, k or v.")
       .def(
           "backward", &Attention::backward, nb::arg("d_out").none(),
           nb::arg("d_log_sum_exp") = nb::none(), nb::arg("only") = nb::none(),
@@ -306,7 +306,7 @@ void add_attention(nb::module_& m) {
         nb::arg("heads"), nb::arg("head_dim"), nb::arg("key_heads") = 0,
         nb::sig("def score_parameters(encoding: EncodingLike | Iterable[EncodingLike], *, heads: "
                 "int, head_dim: int, key_heads: int = 0) -> list[tuple[str, tuple[int, ...]]]"),
-        "Names and shapes of what an encoding in the score learns, or several; key_heads: 0, as "
+        "Names and shapes of the learned parameters of relative encodings; key_heads: 0, as "
         "many as heads.");
   m.def("score_initial", &initial, nb::arg("encoding").none(), nb::kw_only(), nb::arg("heads"),
         nb::arg("head_dim"), nb::arg("seed"), nb::arg("key_heads") = 0,

@@ -366,7 +366,7 @@ void add_input(nb::module_& m) {
       },
       nb::arg("encoding").none(),
       nb::sig("def input_parameters(encoding: EncodingLike) -> list[tuple[str, tuple[int, ...]]]"),
-      "Names and shapes of what an encoding at the input learns.");
+      "Names and shapes of the learned parameters of an encoding at the input.");
   add_embed(m);
 }
 

@@ -57,7 +57,7 @@ void translate(const std::exception_ptr& p, void*) {
 void add_errors(nb::module_& m) {
   format_error =
       PyErr_NewExceptionWithDoc("posenc.FormatError",
-                                "A file that cannot be read as what it claims to be: `file`, and "
+                                "A file whose contents do not match its format: `file`, and "
                                 "`place` in it (a JSON path, a key, a byte).",
                                 PyExc_ValueError, nullptr);
   model_error = PyErr_NewExceptionWithDoc(

@@ -122,7 +122,7 @@ void add_packing(nb::module_& m) {
       },
       nb::arg("lengths"), nb::arg("count") = 1,
       nb::sig("def decode_positions(lengths: Sequence[int], count: int = 1) -> Any"),
-      "Positions of the tokens that follow what each row's cache holds.");
+      "Positions of the tokens that follow the cached tokens of each row.");
 }
 
 void add_moved(nb::module_& m) {

@@ -161,7 +161,7 @@ void add_rows(nb::class_<RotaryPlan>& plan) {
            nb::arg("mode") = "forward", nb::arg("order") = nb::none(),
            nb::sig("def rotate_rows(self, q: Any, k: Any = None, *, rows: Any, out: Any = None, "
                    "mode: str = 'forward', order: str | None = None) -> Any"),
-           "Rotates by what `rows` gave.")
+           "Rotates by the cosines and sines of `rows`.")
       .def("rotate_by", &rotate_by, nb::arg("q").none(), nb::arg("k") = nb::none(), nb::kw_only(),
            nb::arg("cos").none(), nb::arg("sin").none(), nb::arg("index") = nb::none(),
            nb::arg("layout") = "half", nb::arg("out") = nb::none(), nb::arg("mode") = "forward",

@@ -71,7 +71,7 @@ class Count(_Graphs):
 
 
 class Report:
-    """What `accelerate` did: `rotation` and `attentions` by layer, `reasons` for what stayed as it was."""
+    """The report of `accelerate`: `rotation` and `attentions` by layer, `reasons` for parts that were not replaced."""
 
     def __init__(self) -> None:
         self.rotation: dict[str, list[Calls]] = {}

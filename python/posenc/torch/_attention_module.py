@@ -44,13 +44,13 @@ _TRANSFORMERS = {
 
 
 class Attention(torch.nn.Module):
-    """Attention of q, k and v as a module that holds what the encodings learn.
+    """Attention of q, k and v as a module that holds the learned parameters of the encodings.
 
     heads, head_dim and key_heads (0: as many as heads) must be those of every call. Encodings and options are checked here.
     Parameters start as published, drawn with torch's generator. names: what they are called in the state_dict,
     by the names of `posenc.score_parameters`; transformers' own where it has such an array. What is said to `attend`
     beyond q, k, v and parameters is said here once, or at a call. Fields that follow from heads, head_dim and causal
-    may be missing in a text (`posenc.complete`). length: what scalings by length are resolved for. PoPE, which doubles
+    may be missing in a text (`posenc.complete`). length: the length for which scalings are resolved. PoPE, which doubles
     the channels of q and k, learns `phase_bias` [key heads, head_dim] and scales q.k by head_dim^-1/2.
 
     >>> import torch, posenc, posenc.torch
