@@ -194,10 +194,11 @@ void add_score_terms(const LayerSpec& layer, Requirements& out) {
     if (is_rotary(e.value.scheme)) continue;
     named = true;
     out.push_back({"score_term", to_text(e.value),
-                   "add to the score what " + std::string(card(e.value.scheme).name) + " gives"});
+                   "add the terms of " + std::string(card(e.value.scheme).name) + " to the score"});
   }
   if (!named && !layer.rotary && layer.encodings.empty() && layer.has_scheme())
-    out.push_back({"score_term", layer.scheme, "add to the score what " + layer.scheme + " gives"});
+    out.push_back(
+        {"score_term", layer.scheme, "add the terms of " + layer.scheme + " to the score"});
 }
 
 }  // namespace

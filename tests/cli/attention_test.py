@@ -285,6 +285,8 @@ class Attend(Case):
                 ("rope head_dim=4 pairing=half_split", ["--start", "1"], 2, "has none: omit --start")):
             self.error("attend", scheme, *words, *more, code=code, says=says)
         flat = self.write_npy("flat.npy", [1, 2], (1, 2))
+        self.error("attend", "relative_projection width=4", *words, "--start", "1", "--input", f"hidden={self.write_npy('h.npy', [1] * 9, (1, 3, 3))}",
+                   code=3, says="hidden must have the shape [1, ")
         self.error("attend", "alibi", "--q", flat, *words[2:], code=2, says=["three axes, [tokens, heads, dim], or four", "got 2"])
         self.error("attend", "alibi", *words[:-1], q, code=2, says="safetensors")
         self.assertFalse((self.folder / "o.safetensors").exists())

@@ -33,8 +33,9 @@ bool fits(Index got, Index want, const CallData& c) {
   std::string want;
   for (std::size_t a = 0; a < input.shape.size(); ++a) {
     const Index size = input.shape[a];
-    want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
-                                                    : std::to_string(wanted_size(size, call)));
+    want += (a == 0 ? "[" : ", ") +
+            std::to_string(size == kBatch ? call.batch : wanted_size(size, call)) +
+            (size == kBatch && call.batch != 1 ? " or 1" : "");
   }
   refuse_shape(kPlan, name, std::string("must have the shape ") + want + "]", shape_text(v));
 }
