@@ -294,7 +294,7 @@ POSENC_API posenc_status posenc_pope_gradient(const posenc_pope* pope, const cha
                                               const PosencDLTensor* d_in,
                                               const PosencDLTensor* d_bias, posenc_error* error);
 
-/* Attention with position terms (attention/plan.h), in double inside. Arrays of a scheme go by
+/* Attention with position terms (attention/plan.h), in float or double. Arrays of a scheme go by
    name; posenc_attention_array lists them. */
 typedef struct posenc_attention posenc_attention;
 typedef struct posenc_attention_sizes {

@@ -107,7 +107,7 @@ def attend(
         past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
             the query; future by default as past.
         length: the length for which scalings by length are resolved.
-        exact: use the engine in double although a faster one supports the call (`explain_plan`).
+        exact: use the engine in double, even if the fast engine supports the call (`explain_plan`).
         out: the array of the output. After an exception, Ctrl-C too, its contents are undefined.
 
     >>> import numpy, posenc

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by the definition of attention.h, on the CPU: arithmetic in double, a few queries at a time.
-// Memory: copies in double of q and of the keys and values that some query may see, none of keys and
-// values for a few queries (decoding), and for each thread arrays by key of 8 or 16 queries, never
-// of all pairs. docs/attention.md, "Cost", has the table.
+// Attention by the definition of attention.h, on the CPU. A fast engine computes in float if it supports
+// the call, an exact one in double all others (docs/attention.md, "Engines", has the error bounds).
+// Memory: for each thread arrays of some queries and keys, never of all pairs, and in the exact engine
+// copies in double of q, and of k and v unless there are few queries ("Cost").
 // Outputs must not overlap inputs, each other or themselves. Two gradients may be the same view, which
 // then receives the sum.
 #pragma once
