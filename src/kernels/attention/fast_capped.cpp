@@ -80,18 +80,6 @@ struct RowCap {
   float base;
 };
 
-// Sums of products of R rows, stored; returns their keys in whole vectors.
-template <int R>
-HWY_INLINE Index Products(const FastBlock& b, const FastStrip& s) {
-  const float zeros[R] = {};
-  FastStrip relative = s;
-  relative.shift = zeros;
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, false>(b, relative, keys);
-  if (keys < s.keys) ExponentTile<R, 1, false>(b, relative, keys), keys += kLanes;
-  return keys;
-}
-
 // tanh(z) / z for |z| up to 1, from z^2, within 1e-8: most scores lie there, and nothing is divided.
 HWY_INLINE F RatioF(F square) {
   F p = MulAddF(SetF(-0.00035232809f), square, SetF(0.00227864762f));
@@ -201,7 +189,7 @@ HWY_NOINLINE bool CappedRescale(const FastBlock& b, const FastStrip& s,
   const double zeros[R] = {};
   FastStrip capped = s;
   if (cap.starts) capped.base = zeros;
-  const Index keys = Products<R>(b, s);
+  const Index keys = StoreScores<R, false>(b, s);
   bool usable = true;
   for (int r = 0; r < R; ++r) {
     const RowCap row(cap, s.start == nullptr ? nullptr : s.start[r], s.base[r]);
@@ -234,18 +222,7 @@ HWY_INLINE void CappedSlopeTile(const FastTileKeys& t, const FastCapRows& all, c
     POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
         LoadF(s.p + r * stride + key + x * kLanes);
   }
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
-      StoreF(s.p + r * stride + key + x * kLanes, Exp2F(c[r][x]));
-  POSENC_UNROLL for (int r = 0; r < R; ++r) {
-    const F less = SetF(-s.less[r]);
-    POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
-  }
-  AddProduct(c, s.g, t.g_width, 1, t.v + panel * t.value_channels + key % kPanel, kPanel,
-             t.value_channels);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) {
-    const Index at = r * stride + key + x * kLanes;
-    StoreF(s.s + at, MulF(c[r][x], LoadF(s.p + at)));
-  }
+  StoreSlopes(c, t, s, key, stride);
 }
 
 template <int R>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of the fast attention engine (fast_strips.h). Registers hold R rows x 2 vectors of sums.
+// Strips and tiles of the fast attention engine (fast_strips.h, fast_tiles.h). Registers hold R rows x 2 vectors of sums.
 #include "kernels/attention/fast_strips.h"
+#include "kernels/attention/fast_tiles.h"
 
 #if defined(POSENC_KERNELS_FAST_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_FAST_PRODUCTS_INL_H_
@@ -124,6 +125,17 @@ HWY_INLINE void ExponentTile(const FastBlock& b, const FastStrip& s, Index key) 
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(s.weights + r * kBlockKeys + key + x * kLanes, c[r][x]);
 }
+// Scores of R rows relative to the base, stored; returns their keys in whole vectors.
+template <int R, bool kStart>
+HWY_INLINE Index StoreScores(const FastBlock& b, const FastStrip& s) {
+  const float zeros[R] = {};
+  FastStrip relative = s;
+  relative.shift = zeros;
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, relative, keys);
+  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, relative, keys), keys += kLanes;
+  return keys;
+}
 // Multiplies what row r has so far by 2^by.
 template <int R>
 HWY_INLINE void ScaleRow(const FastBlock& b, const FastStrip& s, int r, double by) {
@@ -160,16 +172,29 @@ HWY_INLINE bool RescaleRow(const FastBlock& b, const FastStrip& s, int r, Index 
 }
 template <int R, bool kStart>
 HWY_NOINLINE bool Rescale(const FastBlock& b, const FastStrip& s) noexcept {
-  const float zeros[R] = {};
-  FastStrip relative = s;
-  relative.shift = zeros;
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, relative, keys);
-  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, relative, keys), keys += kLanes;
+  const Index keys = StoreScores<R, kStart>(b, s);
   bool usable = true;
   for (int r = 0; r < R; ++r) usable = RescaleRow<R>(b, s, r, keys) && usable;
   AddValues<R>(b, s);
   return usable;
+}
+
+// p of exponents, then s = p (g.v - less). Rows of both lie `stride` apart.
+template <int R, int N>
+HWY_INLINE void StoreSlopes(F (&c)[R][N], const FastTileKeys& t, const FastTileRows& s, Index key,
+                            Index stride) {
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(s.p + r * stride + key + x * kLanes, Exp2F(c[r][x]));
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F less = SetF(-s.less[r]);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
+  }
+  const float* values = t.v + key / kPanel * (t.value_channels * kPanel) + key % kPanel;
+  AddProduct(c, s.g, t.g_width, 1, values, kPanel, t.value_channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) {
+    const Index at = r * stride + key + x * kLanes;
+    StoreF(s.s + at, MulF(c[r][x], LoadF(s.p + at)));
+  }
 }
 
 #undef POSENC_UNROLL

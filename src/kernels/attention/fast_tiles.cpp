@@ -31,18 +31,7 @@ HWY_INLINE void SlopeTile(const FastTileKeys& t, const FastTileRows& s, Index ke
   const Index panel = key / kPanel * kPanel;
   Begin<R, N, kStart>(c, s.start, s.shift, key);
   AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
-      StoreF(s.p + r * kTileStride + key + x * kLanes, Exp2F(c[r][x]));
-  POSENC_UNROLL for (int r = 0; r < R; ++r) {
-    const F less = SetF(-s.less[r]);
-    POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = less;
-  }
-  AddProduct(c, s.g, t.g_width, 1, t.v + panel * t.value_channels + key % kPanel, kPanel,
-             t.value_channels);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) {
-    const Index at = r * kTileStride + key + x * kLanes;
-    StoreF(s.s + at, MulF(c[r][x], LoadF(s.p + at)));
-  }
+  StoreSlopes(c, t, s, key, kTileStride);
 }
 
 template <int R, bool kStart>
@@ -70,14 +59,16 @@ HWY_INLINE void AddGroup(float* to, const float* a, Index row, Index step, const
   for (; c + kPanel <= width; c += kPanel) AddTile<R, 2>(to + c, a, row, step, b + c, count, width);
   if (c < width) AddTile<R, 1>(to + c, a, row, step, b + c, count, width);
 }
-// Groups of kStripRows, and where fewer are left, of kFewRows.
+// Groups of kStripRows, and where fewer are left, of kFewRows: whether the next one of `rest` rows is of these.
+HWY_INLINE bool TakesFew(Index rest) {
+  return rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows);
+}
 template <bool kOuter>
 HWY_INLINE void AddAll(float* to, const float* a, const float* b, Index rows, Index count,
                        Index width) {
   constexpr Index row = kOuter ? 1 : kTileStride, step = kOuter ? kTileStride : 1;
   for (Index r = 0; r < rows;) {
-    const Index rest = rows - r;
-    if (rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows)) {
+    if (TakesFew(rows - r)) {
       AddGroup<kFewRows>(to + r * width, a + r * row, row, step, b, count, width);
       r += kFewRows;
     } else {
@@ -105,8 +96,7 @@ HWY_INLINE void AddRowsOfGroup(float* to, const float* a, const float* b, Index 
 void AddRowsAlong(float* to, const float* a, const float* b, Index rows, Index keys,
                   Index width) noexcept {
   for (Index r = 0; r < rows;) {
-    const Index rest = rows - r;
-    const bool few = rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows);
+    const bool few = TakesFew(rows - r);
     if (few)
       AddRowsOfGroup<kFewRows>(to, a, b, r, keys, width);
     else
