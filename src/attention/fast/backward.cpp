@@ -17,8 +17,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-constexpr double kLn2 = 1 / kLog2E;
-
 struct Piece {
   Index b, group, slice;
   Run keys;

@@ -42,14 +42,9 @@ class Units {
  private:
   Unit unit_of(const DecodeBlock& b) const noexcept {
     if (low_only_ && !b.low) return {};
-    Unit u{nullptr, {key_, std::min(end_, key_ + kDecodeKeys)}, {end_, 0}};
-    for (const RowGroup& g : b.groups) {
-      if (!d_.c.reads(g, u.keys)) continue;
-      u.block = &b;
-      u.seen = {std::min(u.seen.begin, std::max(u.keys.begin, g.seen.begin)),
-                std::max(u.seen.end, std::min(u.keys.end, g.seen.end))};
-    }
-    return u;
+    const Run keys{key_, std::min(end_, key_ + kDecodeKeys)}, seen = d_.c.seen_by(b.groups, keys);
+    if (seen.begin >= seen.end) return {};
+    return {&b, keys, seen};
   }
 
   const DecodeCall& d_;

@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
+
 bool decodes(const FastCall& c) noexcept {
   if (c.is_capped() || !c.rows.none() || !c.value_rows.none() || !c.wide.none()) return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
@@ -68,12 +69,7 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
     g.first = static_cast<Index>(row_list.size() - begin);
     g.count = g.rows = block.end - block.begin;
     g.row = row_list.end();
-    for (Index i = block.begin; i < block.end; ++i) {
-      FastRow row{block.b, h, i, c.place(block.b, i), {}, 0};
-      row.bounds = visible_bounds(c, row.b, row.h, row.place);
-      if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
-      row_list.push_back(row);
-    }
+    for (Index i = block.begin; i < block.end; ++i) row_list.push_back(c.row(block.b, h, i));
     find_bounds(g);
     group_list.push_back(g);
   }
@@ -143,29 +139,16 @@ const float* join_values(const DecodeCall& d, Index row, double reference) noexc
 void put_decoded(const DecodeCall& d, const DecodeBlock& b, const AttentionResult& result,
                  std::uint8_t* left) noexcept {
   const FastCall& c = d.c;
-  const Heads& o = result.out;
-  const TensorView& l = result.log_sum_exp;
   for (Index n = b.first; n < b.first + b.count; ++n) {
     const FastRow& r = d.rows[static_cast<std::size_t>(n)];
     const DecodeSum sum = sum_of_slices(d, n);
-    const RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !l.empty());
+    const RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !result.log_sum_exp.empty());
     const float* from = join_values(d, n, sum.reference);
     bool leaves = std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
                   !std::all_of(from, from + c.V, [](float x) { return std::isfinite(x); });
     for (Index slice = 0; slice < d.slices; ++slice) leaves = leaves || d.left[d.at(slice, n)] != 0;
     left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
-    if (leaves) continue;
-    const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
-    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-    if (o.dim_stride == 1)
-      c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
-                                            from, 1, c.V, factor);
-    else
-      for (Index x = 0; x < c.V; ++x)
-        put_element(o.data, o.dtype, at + x * o.dim_stride, factor * from[x]);
-    if (!l.empty())
-      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
-                  t.log_sum_exp);
+    if (!leaves) put_row(c, r, t, from, 1, result);
   }
 }
 

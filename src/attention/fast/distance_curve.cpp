@@ -152,6 +152,14 @@ void DistanceCurve::add(Index b, Index h, Index i, Index row, Run keys, double* 
         value(h, psi_of(term_->keep_sign, r.c, axis_->delta(b, i, row, j)) / r.below);
 }
 
+// Numbers of a piece: where u falls or rises, the first and the last are the smallest and the largest.
+bool DistanceCurve::write_piece(double slope, double level, const Row& r, const float* u,
+                                Index count, float most, float* to) noexcept {
+  const auto a = static_cast<float>(slope * r.inverse), c = static_cast<float>(level);
+  for (Index n = 0; n < count; ++n) to[n] = a * u[n] + c;
+  return std::fabs(to[0]) <= most && std::fabs(to[count - 1]) <= most;
+}
+
 // Of keys along which u falls, or rises: from one knot to the next.
 bool DistanceCurve::write_part(const double* slope, const double* level, const Row& r,
                                const float* u, Index count, bool falls, float most,
@@ -171,10 +179,7 @@ bool DistanceCurve::write_part(const double* slope, const double* level, const R
         end =
             std::max(j + 1, static_cast<Index>(std::partition_point(u + j, u + count, before) - u));
     }
-    const auto a = static_cast<float>(slope[piece] * r.inverse),
-               c = static_cast<float>(level[piece]);
-    for (Index n = j; n < end; ++n) to[n] = a * u[n] + c;
-    if (!(std::fabs(to[j]) <= most && std::fabs(to[end - 1]) <= most)) return false;
+    if (!write_piece(slope[piece], level[piece], r, u + j, end - j, most, to + j)) return false;
     j = end;
   }
   return true;
@@ -191,10 +196,7 @@ bool DistanceCurve::write_ends(const double* slope, const double* level, const R
     if (step < 0 && piece > 0) end = std::min(count, near - ends[piece - 1] + 1);
     if (step > 0 && piece < knots) end = std::min(count, ends[piece] - near);
     if (end <= j) continue;
-    const auto a = static_cast<float>(slope[piece] * r.inverse),
-               c = static_cast<float>(level[piece]);
-    for (Index n = j; n < end; ++n) to[n] = a * u[n] + c;
-    if (!(std::fabs(to[j]) <= most && std::fabs(to[end - 1]) <= most)) return false;
+    if (!write_piece(slope[piece], level[piece], r, u + j, end - j, most, to + j)) return false;
     j = end;
   }
   return true;

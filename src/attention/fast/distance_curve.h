@@ -32,6 +32,8 @@ class DistanceCurve {
   void make_lines(CallArena&);
   void find_ends(CallArena&);
   double value(Index h, double x) const noexcept;
+  static bool write_piece(double slope, double level, const Row&, const float* u, Index count,
+                          float most, float* to) noexcept;
   bool write_part(const double* slope, const double* level, const Row&, const float* u, Index count,
                   bool falls, float most, float* to) const noexcept;
   bool write_ends(const double* slope, const double* level, const Row&, const float* u, Index near,

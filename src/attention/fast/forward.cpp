@@ -68,11 +68,7 @@ void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
 bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
   const Index count = keys.end - keys.begin;
-  Run seen{keys.end, keys.begin};
-  for (const RowGroup& g : w.groups)
-    if (c.reads(g, keys))
-      seen = {std::min(seen.begin, std::max(keys.begin, g.seen.begin)),
-              std::max(seen.end, std::min(keys.end, g.seen.end))};
+  const Run seen = c.seen_by(w.groups, keys);
   const auto fill = [&](const ConstHeads& x) {
     c.fill_tokens(x, block.row, c.group(block.head), keys, seen, w.copies.data(), w.tokens.data());
   };
@@ -181,6 +177,25 @@ RowTotal total_of(const FastCall& c, double weights, double m, Index h, bool wan
   return {weights == 0 ? 0 : both * std::exp2(top - m), (std::log2(both) + top) / kLog2E};
 }
 
+void put_row(const FastCall& c, const FastRow& r, const RowTotal& t, const float* from,
+             Index strip_rows, const AttentionResult& result) noexcept {
+  const Heads& o = result.out;
+  const TensorView& l = result.log_sum_exp;
+  const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
+  const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
+  if (o.dim_stride == 1) {
+    c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
+                                          from, strip_rows, c.V, factor);
+  } else {
+    for (Index d = 0; d < c.V; ++d)
+      put_element(o.data, o.dtype, at + d * o.dim_stride,
+                  factor * from[d / c.panel * (strip_rows * c.panel) + d % c.panel]);
+  }
+  if (!l.empty())
+    put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
+                t.log_sum_exp);
+}
+
 void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
   find_rows(c, block, w);
   take_queries(c, w);
@@ -193,31 +208,16 @@ namespace {
 
 void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
                std::uint8_t* left) noexcept {
-  const Heads& o = result.out;
-  const TensorView& l = result.log_sum_exp;
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
-    const RowTotal t = total_of(c, w, r.h, row, !l.empty());
+    const RowTotal t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
     // A sink that is not finite makes the total NaN.
     const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                         std::isnan(t.log_sum_exp);
     left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
-    if (leaves) continue;
-    const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
     const float* from = w.out.data() + g.first * c.value_panels * c.panel + n * c.panel;
-    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-    if (o.dim_stride == 1) {
-      c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
-                                            from, g.rows, c.V, factor);
-    } else {
-      for (Index d = 0; d < c.V; ++d)
-        put_element(o.data, o.dtype, at + d * o.dim_stride,
-                    factor * from[d / c.panel * (g.rows * c.panel) + d % c.panel]);
-    }
-    if (!l.empty())
-      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
-                  t.log_sum_exp);
+    if (!leaves) put_row(c, r, t, from, g.rows, result);
   }
 }
 

@@ -8,11 +8,6 @@
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
-namespace {
-
-constexpr double kLn2OfProducts = 1 / kLog2E;
-
-}  // namespace
 
 ProductGradients::ProductGradients(const FastCall& c, const AttentionGradients& g, Index slices,
                                    CallArena& arena)
@@ -88,7 +83,7 @@ void ProductGradients::add_keys(Index b, Index h, Index slice, Run keys, float* 
     for (Index j = keys.begin; j < keys.end; ++j) {
       float* d = d_k + (j - keys.begin) * width + w.at;
       if (wanted_[n].y.to.data != nullptr && !disables_key(*w.term, b, j))
-        add_row(wanted_[n].y, b, h, j, call_.Tk, kLn2OfProducts, d, slice, slices_);
+        add_row(wanted_[n].y, b, h, j, call_.Tk, kLn2, d, slice, slices_);
       std::fill_n(d, w.channels, 0.0f);
     }
   }
@@ -145,7 +140,7 @@ void ProductGradients::finish(const Executor& executor) noexcept {
     if (!w.x.sums.empty()) finish_sums(w.x, 1);
     if (!w.y.sums.empty()) finish_sums(w.y, slices_);
     if (!w.x.rows.empty()) finish_rows(w.x, call_.Tq, scale, executor);
-    if (!w.y.rows.empty()) finish_rows(w.y, call_.Tk, kLn2OfProducts, executor);
+    if (!w.y.rows.empty()) finish_rows(w.y, call_.Tk, kLn2, executor);
   }
 }
 

@@ -9,8 +9,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-constexpr double kLn2OfRows = 1 / kLog2E;
-
 // Steps whose rows are read before the first one and behind the last: those of a strip.
 Index margin_of(const FastTileKernels& k) noexcept {
   return 2 * k.rows;
@@ -104,10 +102,11 @@ const std::int32_t* RowGradients::steps_of_row(const RowTerm& t, const RowTile& 
   return w.picks.data();
 }
 
-// A step for each distance of the tile: `entry` is that of its first row and key.
-void RowGradients::add_each(const RowTerm& t, const RowTile& x, const float* vectors, Index entry,
+// A step for each distance of the tile.
+void RowGradients::add_each(const RowTerm& t, const RowTile& x, const float* vectors,
                             RowGradientWork& of) const noexcept {
-  const Index n = width(t), count = x.keys.end - x.keys.begin, step = t.step[entry];
+  const Index n = width(t), count = x.keys.end - x.keys.begin;
+  const Index step = t.step[t.entry(call_, *x.row) + x.keys.begin];
   tiles_.add_rows_along(of.d_x.data() + x.first * n, x.s, at_step(t, of.rows, step), x.rows, count,
                         n);
   if (!of.d_rows.empty())
@@ -118,12 +117,8 @@ void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWo
                              RowGradientWork& of, RowGradientsWork& w) const noexcept {
   const Index n = width(t), count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
   const float* vectors = forward.x.data() + x.first * n;
-  Index first = 0, last = t.steps() - 1;
-  if (t.by_line) {
-    const Index entry = t.entry(call_, *x.row) + x.keys.begin;
-    first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
-    if (last - first == x.rows + count - 2) return add_each(t, x, vectors, entry, of);
-  }
+  const auto [first, last] = t.range(call_, *x.row, x.rows, x.keys.begin, count);
+  if (t.by_line && last - first == x.rows + count - 2) return add_each(t, x, vectors, of);
   const Index size = (tiles_.tile_rows + tiles_.rows) * stride;  // of the sums of some steps
   for (Index begin = first; begin <= last; begin += tiles_.tile_keys) {
     float* sums = w.sums.data() + (begin - first) / tiles_.tile_keys * size;
@@ -160,11 +155,7 @@ void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWo
 void RowGradients::add_keys(const RowTerm& t, const RowTile& x, RowGradientWork& of,
                             RowGradientsWork& w) const noexcept {
   const Index count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
-  Index first = 0, last = t.steps() - 1;
-  if (t.by_line) {
-    const Index entry = t.entry(call_, *x.row) + x.keys.begin;
-    first = t.step[entry - (x.rows - 1)], last = t.step[entry + count - 1];
-  }
+  const auto [first, last] = t.range(call_, *x.row, x.rows, x.keys.begin, count);
   const Index steps = last + 1 - first;
   float* sums = w.sums.data();
   std::fill_n(sums, (steps + tiles_.rows) * stride, 0.0f);
@@ -224,7 +215,7 @@ void add_steps(const RowTerm& t, const TensorView& to, Index batch, Index group,
 }
 // x holds the scale of the term and log2(e), keys neither.
 double factor_of(const RowTerm& t) noexcept {
-  return t.of_keys ? t.term->scale : kLn2OfRows;
+  return t.of_keys ? t.term->scale : kLn2;
 }
 
 }  // namespace

@@ -64,8 +64,7 @@ class RowGradients {
   float* at_step(const RowTerm&, std::span<float>, Index step) const noexcept;
   void add_query(const RowTerm&, const RowTile&, const RowTermWork&, RowGradientWork&,
                  RowGradientsWork&) const noexcept;
-  void add_each(const RowTerm&, const RowTile&, const float* x, Index entry,
-                RowGradientWork&) const noexcept;
+  void add_each(const RowTerm&, const RowTile&, const float* x, RowGradientWork&) const noexcept;
   void add_keys(const RowTerm&, const RowTile&, RowGradientWork&, RowGradientsWork&) const noexcept;
   const std::int32_t* steps_of_row(const RowTerm&, const RowTile&, Index row,
                                    RowGradientsWork&) const noexcept;

@@ -140,16 +140,14 @@ class StripAdder {
 
   // The entry of the first row and key; each row after it is one entry behind.
   Index first_entry(const RowTerm& t) const noexcept { return t.entry(c_, *g_.row) + keys_.begin; }
-  struct Steps {
-    Index first, last;
-  };
-  Steps steps_of(const RowTerm& t, Index entry) const noexcept {
-    return {t.step[entry - (g_.count - 1)], t.step[entry + count_ - 1]};
+  using Steps = RowSteps::Range;
+  Steps steps_of(const RowTerm& t) const noexcept {
+    return t.range(c_, *g_.row, g_.count, keys_.begin, count_);
   }
 
   void add_line(const RowTerm& t, RowTermWork& of) noexcept {
     const Index entry = first_entry(t);
-    const Steps steps = steps_of(t, entry);
+    const Steps steps = steps_of(t);
     const Window x = window(t, of, steps);
     if (steps.first == steps.last) {
       for (Index n = 0; n < g_.count; ++n)
@@ -284,16 +282,14 @@ class StripAdder {
   }
   void add_keys(const RowTerm& t, RowTermWork& of) noexcept {
     const Index keys = w_.block_keys;
+    const Steps steps = steps_of(t);
+    fill_columns(t, of, steps);
     if (!t.by_line) {
-      fill_columns(t, of, {0, t.steps() - 1});
       own();
       for (Index n = 0; n < g_.count; ++n)
         c_.row_reads.add_columns(row(n), keys, 1, of.columns.data(), keys, pick(t, n), count_);
       return;
     }
-    const Index entry = first_entry(t);
-    const Steps steps = steps_of(t, entry);
-    fill_columns(t, of, steps);
     if (steps.first == steps.last) {
       const float* column = of.columns.data() + steps.first * keys;
       if (given_ != Given::nothing) {
@@ -306,7 +302,8 @@ class StripAdder {
       return;
     }
     own();
-    c_.row_reads.add_columns(own_, keys, g_.count, of.columns.data(), keys, t.step + entry, count_);
+    c_.row_reads.add_columns(own_, keys, g_.count, of.columns.data(), keys, t.step + first_entry(t),
+                             count_);
   }
 
   const FastCall& c_;

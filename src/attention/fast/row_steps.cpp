@@ -106,6 +106,14 @@ std::string_view steps_why_not(const ReadyCall& c, const PickedRows& t) noexcept
   return {};
 }
 
+RowSteps::Range RowSteps::range(const ReadyCall& c, const FastRow& r, Index rows, Index key,
+                                Index count) const noexcept {
+  if (!by_line) return {0, steps() - 1};
+  // Each query after the first one reads one entry before it.
+  const Index at = entry(c, r) + key;
+  return {step[at - (rows - 1)], step[at + count - 1]};
+}
+
 Index RowSteps::entry(const ReadyCall& c, const FastRow& r) const noexcept {
   const AxisView& a = c.axes[static_cast<std::size_t>(axis)];
   return high - (a.query_whole[a.query_at(r.b, r.i)] - a.key_whole[a.key_at(r.place.row, 0)]);

@@ -26,6 +26,11 @@ struct RowSteps {
   Index steps() const noexcept { return static_cast<Index>(row.size()); }
   // Of a query and key 0; by_line.
   Index entry(const ReadyCall&, const FastRow&) const noexcept;
+  // Of `rows` queries from one on and `count` keys from `key` on: the steps that they read lie between these.
+  struct Range {
+    Index first, last;
+  };
+  Range range(const ReadyCall&, const FastRow&, Index rows, Index key, Index count) const noexcept;
 };
 
 RowSteps find_steps(const ReadyCall&, const PickedRows&, CallArena&);

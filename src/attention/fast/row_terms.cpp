@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
+#include "attention/fast/wide_products.h"
 #include "core/element.h"
 #include "core/parallel.h"
 #include "posenc/attention/explain_plan.h"
@@ -54,7 +55,8 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
     find_classes(t, arena);
     pack_table(t, k, arena, executor);
-    copy_keys(t, arena, executor);
+    if (const ConstHeads& x = t.term->key.given; t.of_keys && x.data != nullptr)
+      t.keys = copy_vectors(k, x, arena, executor);
     // Its steps are the entries of the lines.
     holds = holds || (t.holds_numbers = t.by_line && !t.of_keys && starts.has_lines_of(t.axis) &&
                                         t.steps() == starts.line_entries());
@@ -124,26 +126,6 @@ void RowTerms::pack_table(RowTerm& t, const FastKernels& k, CallArena& arena,
                     [](std::uint8_t x) { return x != 0; })
             ? 1
             : 0;
-}
-
-void RowTerms::copy_keys(RowTerm& t, CallArena& arena, const Executor& executor) {
-  const ConstHeads& x = t.term->key.given;
-  if (!t.of_keys || x.data == nullptr) return;
-  const std::span<float> to = arena.array<float>(x.batch * x.tokens * x.heads * x.dim);
-  t.keys = to;
-  if (arena.counts()) return;
-  const Index size = x.heads * x.dim;
-  parallel_for(executor, x.batch * x.tokens, x.batch * x.tokens * size / kValuesPerTask,
-               [&](Index begin, Index end) noexcept {
-                 for (Index n = begin; n < end; ++n) {
-                   const Index at = n / x.tokens * x.batch_stride + n % x.tokens * x.token_stride;
-                   for (Index h = 0; h < x.heads; ++h)
-                     for (Index c = 0; c < x.dim; ++c)
-                       to[static_cast<std::size_t>(n * size + h * x.dim + c)] =
-                           static_cast<float>(float_element(
-                               x.data, x.dtype, at + h * x.head_stride + c * x.dim_stride));
-                 }
-               });
 }
 
 }  // namespace posenc::v0::detail

@@ -54,7 +54,6 @@ class RowTerms {
  private:
   void find_classes(RowTerm&, CallArena&);
   void pack_table(RowTerm&, const FastKernels&, CallArena&, const Executor&);
-  void copy_keys(RowTerm&, CallArena&, const Executor&);
 
   const ReadyCall& call_;
   std::span<RowTerm> all_;

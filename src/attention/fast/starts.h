@@ -12,7 +12,7 @@ namespace posenc::inline v0::detail {
 
 // Entries before and behind a line: room for whole vectors and blocks of keys.
 inline constexpr Index kLineMargin = 256;
-inline constexpr double kLog2E = 1.4426950408889634074;
+inline constexpr double kLog2E = 1.4426950408889634074, kLn2 = 1 / kLog2E;
 
 // One row of queries of one head.
 struct FastRow {

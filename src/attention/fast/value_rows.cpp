@@ -121,11 +121,7 @@ void add_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
   std::size_t number = 0;
   for (const ValueRowTerm& t : c.value_rows.all()) {
     ValueRowWork& of = w.value_rows[number++];
-    Index first = 0, last = t.steps() - 1;
-    if (t.by_line) {
-      const Index entry = t.entry(c, *g.row) + keys.begin;
-      first = t.step[entry - (g.count - 1)], last = t.step[entry + count - 1];
-    }
+    const auto [first, last] = t.range(c, *g.row, g.count, keys.begin, count);
     if (first == last && t.by_line) {
       Index& step = of.step[number_of(w, g)];
       if (step >= 0 && step != first) put(c, w, g, t, of);

@@ -85,6 +85,21 @@ bool take_given(const FastKernels& k, const ConstHeads& x, Index heads, Index b,
                      Grouping{heads, x.heads}.of(h), factor, to, x.dim);
 }
 
+std::span<const float> copy_vectors(const FastKernels& k, const ConstHeads& x, CallArena& arena,
+                                    const Executor& executor) {
+  const Index size = x.batch * x.tokens * x.heads * x.dim;
+  const std::span<float> to = arena.array<float>(size);
+  if (arena.counts()) return to;
+  parallel_for(executor, x.batch * x.tokens, size / kValuesPerTask,
+               [&](Index begin, Index end) noexcept {
+                 for (Index n = begin; n < end; ++n)
+                   for (Index h = 0; h < x.heads; ++h)
+                     take_vector(k, x, n / x.tokens, n % x.tokens, h, 1,
+                                 to.data() + (n * x.heads + h) * x.dim, x.dim);
+               });
+  return to;
+}
+
 void add_floats(const FastKernels& k, const Heads& y, Index b, Index t, Index h, double factor,
                 const float* x) noexcept {
   const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
@@ -140,33 +155,19 @@ WideProducts::WideProducts(const ReadyCall& c, const FastKernels& kernels, CallA
     if (t.key.content && t.query.content) content_scale_ += t.scale;
     if (t.key.content) continue;
     splits_groups_ = splits_groups_ || c.G % w.y.heads != 0;
-    if (!is_readable(w.y)) copy_keys(w, kernels, arena, executor);
+    if (is_readable(w.y)) continue;
+    const ConstHeads& y = w.y;
+    w.y = {copy_vectors(kernels, y, arena, executor).data(),
+           y.batch,
+           y.tokens,
+           y.heads,
+           y.dim,
+           y.tokens * y.heads * y.dim,
+           y.heads * y.dim,
+           y.dim,
+           1,
+           DType::f32};
   }
-}
-
-void WideProducts::copy_keys(WideProduct& w, const FastKernels& kernels, CallArena& arena,
-                             const Executor& executor) {
-  const ConstHeads from = w.y;
-  const Index size = from.batch * from.tokens * from.heads * from.dim;
-  const std::span<float> to = arena.array<float>(size);
-  w.y = {to.data(),
-         from.batch,
-         from.tokens,
-         from.heads,
-         from.dim,
-         from.tokens * from.heads * from.dim,
-         from.heads * from.dim,
-         from.dim,
-         1,
-         DType::f32};
-  if (arena.counts()) return;
-  parallel_for(executor, from.batch * from.tokens, size / kValuesPerTask,
-               [&](Index begin, Index end) noexcept {
-                 for (Index n = begin; n < end; ++n)
-                   for (Index h = 0; h < from.heads; ++h)
-                     take_vector(kernels, from, n / from.tokens, n % from.tokens, h, 1,
-                                 to.data() + (n * from.heads + h) * from.dim, from.dim);
-               });
 }
 
 bool WideProducts::add_query(const FastKernels& k, const ConstHeads& q, Index b, Index h, Index i,

@@ -17,6 +17,10 @@ bool take_vector(const FastKernels&, const ConstHeads&, Index b, Index t, Index 
 bool take_given(const FastKernels&, const ConstHeads&, Index heads, Index b, Index t, Index h,
                 float factor, float* to) noexcept;
 
+// All of them in float, [batch][tokens][heads][channels].
+std::span<const float> copy_vectors(const FastKernels&, const ConstHeads&, CallArena&,
+                                    const Executor&);
+
 // y += factor x, of one token.
 void add_floats(const FastKernels&, const Heads& y, Index b, Index t, Index h, double factor,
                 const float* x) noexcept;
@@ -53,8 +57,6 @@ class WideProducts {
   bool is_bounded(const FastKernels&, Index row, Index j, float* scratch) const noexcept;
 
  private:
-  void copy_keys(WideProduct&, const FastKernels&, CallArena&, const Executor&);
-
   const ReadyCall& call_;
   std::span<WideProduct> terms_;
   Index channels_;

@@ -42,6 +42,13 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
 }
 
+FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
+  FastRow r{b, h, i, place(b, i), {}, 0};
+  r.bounds = visible_bounds(*this, b, h, r.place);
+  if (starts.has_lines()) r.entry = starts.entry_of(r);
+  return r;
+}
+
 bool FastCall::take_query(Index b, Index h, Index i, float* to, Index width) const noexcept {
   const auto scale = static_cast<float>(row_factor(b, h, i) * kLog2E);
   return std::isfinite(scale) && take_vector(kernels, q, b, i, h, scale, to, width) &&
@@ -131,12 +138,7 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
       RowGroup g;
       g.kind = by_few ? 1 : 0, g.rows = by_few ? few : most;
       g.first = static_cast<Index>(w.rows.size()), g.count = std::min(rest, g.rows);
-      for (Index n = 0; n < g.count; ++n) {
-        FastRow row{block.b, h, i + n, c.place(block.b, i + n), {}, 0};
-        row.bounds = visible_bounds(c, row.b, row.h, row.place);
-        if (c.starts.has_lines()) row.entry = c.starts.entry_of(row);
-        w.rows.push_back(row);
-      }
+      for (Index n = 0; n < g.count; ++n) w.rows.push_back(c.row(block.b, h, i + n));
       for (Index n = g.count; n < g.rows; ++n) w.rows.push_back(w.rows.back());
       w.groups.push_back(g);
       i += g.count;

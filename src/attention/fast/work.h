@@ -8,6 +8,7 @@
 #include "attention/fast/value_rows.h"
 #include "attention/fast/wide_products.h"
 #include "kernels/attention/fast_capped.h"
+#include "posenc/attention/attend.h"
 
 namespace posenc::inline v0::detail {
 
@@ -42,11 +43,26 @@ struct FastCall : ReadyCall {
     return sees(g, keys) && !flags.hides_all(g.row->place.row, keys);
   }
 
+  // From the first to the last of some keys that a row of these groups may see; the end lies before the begin where none
+  // may.
+  template <class Groups>
+  Run seen_by(const Groups& groups, Run keys) const noexcept {
+    Run all{keys.end, keys.begin};
+    for (const RowGroup& g : groups)
+      if (reads(g, keys))
+        all = {std::min(all.begin, std::max(keys.begin, g.seen.begin)),
+               std::max(all.end, std::min(keys.end, g.seen.end))};
+    return all;
+  }
+
   const FastCapKernels& cap_kernels;
   FastCap cap;  // of scores; 0: none
   bool is_capped() const noexcept { return cap.cap != 0; }
 
   std::size_t copy_bytes = 0;  // of a token whose channels are not adjacent
+
+  // One row of queries, and which keys it may see.
+  FastRow row(Index b, Index h, Index i) const noexcept;
 
   // The factor of q.k.
   double row_factor(Index b, Index h, Index i) const noexcept {
@@ -112,6 +128,9 @@ inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index
   const auto n = static_cast<std::size_t>(row);
   return total_of(c, static_cast<double>(w.totals[n]), w.reference[n], head, wanted);
 }
+// Writes a row: `from`, as FastStrip::out holds rows of a strip of so many, over the sum of its weights.
+void put_row(const FastCall&, const FastRow&, const RowTotal&, const float* from, Index strip_rows,
+             const AttentionResult&) noexcept;
 // Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
 inline constexpr float kSmallestSum = 0x1p-20f;
 
