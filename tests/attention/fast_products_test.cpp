@@ -196,13 +196,8 @@ TEST(FastProducts, ErrorsAreWithinTheStatedBound) {
 TEST(FastProducts, AnyNumberOfThreadsGivesTheSameBits) {
   ProductsCall call(2, 500, 400, 4, 2, 16, 4);
   call.add(given(call.vectors(1, 500, 4, 8)), given(call.vectors(1, 400, 4, 8)));
-  const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
-  EXPECT_EQ(one.out, all.out);
-  EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
-  const CallResult slow = gradients_of_fast(call.args, inline_executor()),
-                   fast = gradients_of_fast(call.args);
-  for (std::size_t n = 0; n < slow.gradients.size(); ++n)
-    EXPECT_EQ(slow.gradients[n], fast.gradients[n]) << slow.names[n];
+  expect_same_bits(call.args);
+  expect_same_gradient_bits(call.args);
 }
 
 }  // namespace

@@ -60,29 +60,34 @@ struct RowsCall : FloatCall {
   std::vector<Term> terms;
 };
 
-TEST(FastRows, LengthsAroundItsBlocks) {
-  constexpr Index kLengths[] = {1, 8, 13, 64, 65, 129, 257};
+// Terms of queries and of keys, on every instruction set; `wrong`: of the output, or of the gradients too.
+void expect_right(std::span<const Index> lengths, std::string (FloatCall::*wrong)() const) {
   constexpr Index kDims[] = {1, 3, 8, 20};
   std::uint64_t seed = 0;
   for (const Isa isa : supported_isas()) {
     force_isa(isa);
-    for (const Index queries : kLengths)
+    for (const Index queries : lengths)
       for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
         ++seed;
         const bool of_keys = seed % 2 == 0 && queries >= 8;
-        const Index keys = kLengths[(seed * 7 + 3) % std::size(kLengths)];
+        const Index keys = lengths[(seed * 7 + 3) % lengths.size()];
         RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
                       seed);
         call.add(call.rows(kind, of_keys, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
         if (seed % 7 == 0 && queries >= 8) call.add(call.rows(Rows::buckets, true, 1, 2));
         call.args.mask.causal = seed % 3 == 1;
         if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
-        ASSERT_EQ(call.wrong(), "")
+        ASSERT_EQ((call.*wrong)(), "")
             << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
             << call.D << ", rows " << static_cast<int>(kind) << " of keys " << of_keys;
       }
   }
   reset_isa();
+}
+
+TEST(FastRows, LengthsAroundItsBlocks) {
+  constexpr Index kLengths[] = {1, 8, 13, 64, 65, 129, 257};
+  expect_right(kLengths, &FloatCall::wrong);
 }
 
 // Biases by the same distance begin the products of a table with a row for each distance; others are added to them.
@@ -224,9 +229,7 @@ TEST(FastRows, AnyNumberOfThreadsGivesTheSameBits) {
   RowsCall call(2, 500, 700, 4, 32, 4);
   for (const bool of_keys : {false, true}) call.add(call.rows(Rows::buckets, of_keys, 1, 4));
   call.args.mask.causal = true;
-  const CallResult one = of_attend(call.args, inline_executor()), all = of_attend(call.args);
-  EXPECT_EQ(one.out, all.out);
-  EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+  expect_same_bits(call.args);
 }
 
 // Beside a cap: blocks whose pairs all read one row add a number to each row of queries, and nothing for each key.
@@ -308,27 +311,7 @@ TEST(FastValueRows, LeavesTablesToTheExactEngine) {
 
 TEST(FastRowsBackward, LengthsAroundItsTiles) {
   constexpr Index kLengths[] = {1, 13, 47, 97, 129};
-  constexpr Index kDims[] = {1, 3, 8, 20};
-  std::uint64_t seed = 0;
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    for (const Index queries : kLengths)
-      for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
-        ++seed;
-        const bool of_keys = seed % 2 == 0 && queries >= 8;
-        const Index keys = kLengths[(seed * 7 + 3) % std::size(kLengths)];
-        RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
-                      seed);
-        call.add(call.rows(kind, of_keys, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
-        if (seed % 7 == 0 && queries >= 8) call.add(call.rows(Rows::buckets, true, 1, 2));
-        call.args.mask.causal = seed % 3 == 1;
-        if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
-        ASSERT_EQ(call.wrong_backward(), "")
-            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
-            << call.D << ", rows " << static_cast<int>(kind) << " of keys " << of_keys;
-      }
-  }
-  reset_isa();
+  expect_right(kLengths, &FloatCall::wrong_backward);
 }
 
 // Beside biases, with factors of queries, a stage before, and key heads that several query heads share.
@@ -380,9 +363,7 @@ TEST(FastRowsBackward, LeavesWhatFloatDoesNotHold) {
 TEST(FastRowsBackward, AnyNumberOfThreadsGivesTheSameBits) {
   RowsCall call(3, 200, 300, 4, 16, 4);
   for (const bool of_keys : {false, true}) call.add(call.rows(Rows::buckets, of_keys, 1, 1));
-  const CallResult one = gradients_of_fast(call.args, inline_executor()),
-                   all = gradients_of_fast(call.args);
-  EXPECT_EQ(one.gradients, all.gradients);
+  expect_same_gradient_bits(call.args);
 }
 
 TEST(FastRows, FewQueriesOfKeysAreLeftToTheExactEngine) {

@@ -79,6 +79,19 @@ inline std::string wrong_gradients(const CallResult& got, const CallResult& want
   return text;
 }
 
+// One thread and all of them give the same bits.
+inline void expect_same_bits(const AttentionArgs& a) {
+  const CallResult one = of_attend(a, inline_executor()), all = of_attend(a);
+  EXPECT_EQ(one.out, all.out);
+  EXPECT_EQ(one.log_sum_exp, all.log_sum_exp);
+}
+inline void expect_same_gradient_bits(const AttentionArgs& a) {
+  const CallResult one = gradients_of_fast(a, inline_executor()), all = gradients_of_fast(a);
+  ASSERT_EQ(one.gradients.size(), all.gradients.size());
+  for (std::size_t n = 0; n < one.gradients.size(); ++n)
+    EXPECT_EQ(one.gradients[n], all.gradients[n]) << one.names[n];
+}
+
 // q, k and v of normal numbers in float, and the same as doubles.
 struct FloatCall {
   FloatCall(Index b, Index queries, Index keys, Index h, Index g, Index d, Index dv,
