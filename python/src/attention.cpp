@@ -20,6 +20,16 @@
 namespace posenc::python {
 namespace {
 
+nb::list listed(const std::vector<PlanExplanation::Other>& engines) {
+  nb::list list;
+  for (const PlanExplanation::Other& o : engines) {
+    nb::dict other;
+    other["engine"] = o.engine, other["why_not"] = o.why_not;
+    list.append(other);
+  }
+  return list;
+}
+
 constexpr const char* kWho = kAttentionName;
 
 // One call: its arrays, its plan, its result.
@@ -199,19 +209,14 @@ nb::tuple Attention::locality() {
 nb::dict Attention::explain_plan() const {
   const PlanExplanation e = lowered_->explain(call_.args(), named(inputs_));
   nb::dict all;
-  nb::list others, terms;
-  for (const PlanExplanation::Other& o : e.others) {
-    nb::dict other;
-    other["engine"] = o.engine, other["why_not"] = o.why_not;
-    others.append(other);
-  }
+  nb::list terms;
   for (const PlanExplanation::ExplainedTerm& t : e.terms) {
     nb::dict term;
     term["name"] = t.name, term["class"] = std::string(enum_text(t.of));
     terms.append(term);
   }
   all["engine"] = e.engine, all["backward_engine"] = e.backward_engine;
-  all["others"] = others;
+  all["others"] = listed(e.others), all["backward_others"] = listed(e.backward_others);
   all["workspace_bytes"] = e.workspace_bytes, all["terms"] = terms;
   return all;
 }

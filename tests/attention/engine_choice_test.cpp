@@ -120,6 +120,8 @@ TEST(ExplainPlan, NamesEngineSchemesAndClasses) {
   ASSERT_EQ(e.others.size(), 1u);
   EXPECT_EQ(e.others[0].engine, "fast");
   EXPECT_EQ(e.others[0].why_not, "q, k or v is f64");
+  ASSERT_EQ(e.backward_others.size(), 1u);
+  EXPECT_EQ(e.backward_others[0].why_not, "q, k or v is f64");
   // q, k twice and v in double, [2 heads, 6 tokens, 4 channels], are part of it.
   EXPECT_GE(e.workspace_bytes, std::size_t{4 * 2 * 6 * 4 * 8});
   ASSERT_EQ(e.terms.size(), 2u);  // the network is the last term, whatever the order of the schemes

@@ -306,7 +306,13 @@ TEST(FastValueRows, LeavesTablesToTheExactEngine) {
   exact.exact = true;
   call.tables.back()[(601 + 330) * 8 + 3] = std::nan("");
   EXPECT_EQ(difference(of_attend(call.args).out, of_attend(exact).out) <= kFloatError, true);
-  EXPECT_EQ(explain_plan(call.args).backward_engine, "exact");
+  const PlanExplanation e = explain_plan(call.args);
+  EXPECT_EQ(e.engine, "fast");
+  EXPECT_TRUE(e.others.empty());
+  EXPECT_EQ(e.backward_engine, "exact");
+  ASSERT_EQ(e.backward_others.size(), 1u);
+  EXPECT_EQ(e.backward_others[0].why_not,
+            "gradients of rows that are added to values are not computed by it");
 }
 
 TEST(FastRowsBackward, LengthsAroundItsTiles) {

@@ -86,15 +86,23 @@ void add_scores(const AttendOptions& o, const AttendCall& c, const LoweredAttent
   if (o.locality) add_locality(c, o.probabilities ? all.at("probabilities") : unasked, all);
 }
 
+Json listed(const std::vector<PlanExplanation::Other>& others) {
+  Json list = Json::array();
+  for (const PlanExplanation::Other& o : others)
+    list.push(Json::object({{"engine", o.engine}, {"why_not", o.why_not}}));
+  return list;
+}
+
 // Which engine runs the call, and what its terms cost.
 std::string explained(const PlanExplanation& e, bool json) {
-  Json others = Json::array(), terms = Json::array();
+  Json terms = Json::array();
   std::string text = fmt::format("engine           {}\nbackward_engine  {}\nworkspace_bytes  {}\n",
                                  e.engine, e.backward_engine, e.workspace_bytes);
-  for (const PlanExplanation::Other& o : e.others) {
-    others.push(Json::object({{"engine", o.engine}, {"why_not", o.why_not}}));
+  for (const PlanExplanation::Other& o : e.others)
     text += fmt::format("not {}: {}\n", o.engine, o.why_not);
-  }
+  if (e.backward_engine != e.engine)  // else for the same reasons
+    for (const PlanExplanation::Other& o : e.backward_others)
+      text += fmt::format("backward not {}: {}\n", o.engine, o.why_not);
   for (const PlanExplanation::ExplainedTerm& t : e.terms) {
     const std::string of(enum_text(t.of));
     terms.push(Json::object({{"name", t.name}, {"class", of}}));
@@ -103,7 +111,8 @@ std::string explained(const PlanExplanation& e, bool json) {
   if (!json) return text;
   return Json::object({{"engine", e.engine},
                        {"backward_engine", e.backward_engine},
-                       {"others", others},
+                       {"others", listed(e.others)},
+                       {"backward_others", listed(e.backward_others)},
                        {"workspace_bytes", static_cast<std::int64_t>(e.workspace_bytes)},
                        {"terms", terms}})
              .dump(2) +
