@@ -168,6 +168,26 @@ TEST(FastRows, GivenVectors) {
   }
 }
 
+// Values without channels, and a product that leaves out keys whose given vectors meet rows: they meet them still.
+TEST(FastRows, GivenVectorsOfKeysThatAProductLeavesOut) {
+  RowsCall call(1, 40, 150, 2, 8, 9);
+  const std::vector<double> y = call.random.normals(150 * 2 * 5), u = call.random.normals(150 * 8);
+  ProductTerm rows = call.rows(Rows::buckets, true, 1, 2), product;
+  rows.key = {false, heads(tensor(y.data(), {1, 150, 2, 5}), HeadsLayout::bthd)};
+  rows.table = call.table(1, 2, 30, 5);
+  std::vector<std::int64_t> classes(150, 1);
+  for (std::size_t j = 0; j < 150; j += 3) classes[j] = 0;
+  const std::vector<std::int32_t> pairs{-1, -1, -1, 0};
+  product.query.given = heads(tensor(u.data(), {1, 40, 1, 4}), HeadsLayout::bthd);
+  product.key.given = heads(tensor(u.data(), {1, 150, 1, 4}), HeadsLayout::bthd);
+  product.pair = {pairs.data(), 2, 2, tensor(std::as_const(classes).data(), {1, 40}),
+                  tensor(std::as_const(classes).data(), {1, 150})};
+  call.add(rows), call.add(product);
+  EXPECT_EQ(call.wrong(), "");
+  call.V = 0, call.args.v = call.view(call.narrow[2], 150, 2, 0);
+  EXPECT_EQ(call.wrong(), "");
+}
+
 // Numbers that float cannot work with: the rows that may meet them are those of the exact engine.
 TEST(FastRows, LeavesRowsToTheExactEngine) {
   for (const double bad : {HUGE_VAL, std::nan(""), 1e30})

@@ -72,10 +72,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   const auto fill = [&](const ConstHeads& x) {
     c.fill_tokens(x, block.row, c.group(block.head), keys, seen, w.copies.data(), w.tokens.data());
   };
-  fill(c.k);
-  bool k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
-                                                     c.channels);
-  take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
+  bool k = true;
   for (const WideProduct& t : c.wide.terms()) {
     if (t.channels == 0) continue;
     // Of a key that no row sees nothing is read.
@@ -87,6 +84,12 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
                                                   count, t.channels, c.channels) &&
         k;
   }
+  // Terms that read rows find in the tokens which keys are hidden.
+  fill(c.k);
+  k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
+                                                c.channels) &&
+      k;
+  take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
   if (c.value_vectors == 0) return k;
   fill(c.args.v);
   return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
