@@ -219,7 +219,8 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
     const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                         std::isnan(t.log_sum_exp);
     left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
-    const float* from = w.out.data() + g.first * c.value_panels * c.panel + n * c.panel;
+    const float* from = w.out.data();  // null: values have no channels
+    if (from != nullptr) from += (g.first * c.value_panels + n) * c.panel;
     if (!leaves) put_row(c, r, t, from, g.rows, result);
   }
 }
