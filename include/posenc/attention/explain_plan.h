@@ -51,7 +51,7 @@ struct PlanExplanation {
   std::string backward_engine;  // runs attend_backward
   std::vector<Other> others;    // engines that come first in the list, and why they do not run it
   std::vector<Other> backward_others;  // the same of attend_backward
-  std::size_t workspace_bytes = 0;  // that the engine needs besides inputs and outputs, forward
+  std::size_t workspace_bytes = 0;     // that the engine needs besides inputs and outputs, forward
   std::vector<ExplainedTerm> terms;
 };
 // Throws [attention]: what attend rejects of the call; nothing is computed.
