@@ -104,6 +104,45 @@ TEST(FastDecodeCalls, TermsByDistance) {
     }
 }
 
+// Caps of scores, before terms and after them, for every number of rows that kernels compute at once.
+TEST(FastDecodeCalls, SoftCaps) {
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index share : {1, 2, 3, 5, 8})
+      for (const Index keys : {1, 31, 33, 100})
+        for (const double slope : {0.0, -0.05, -5.0}) {
+          FloatCall call(1, 1, keys, 2 * share, 2, 20, 12, ++seed);
+          const std::vector<double> slopes(4, slope);
+          const Term linear[] = {LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})}};
+          if (slope != 0) call.args.terms = linear;
+          call.args.softcap = seed % 4 == 0 ? 0.3 : 1.5;
+          call.args.softcap_after_terms = seed % 2 == 0;
+          if (seed % 3 == 0) call.args.mask.window_left = 20, call.args.mask.sink_tokens = 3;
+          ASSERT_EQ(call.wrong(), "") << isa_name(isa) << " " << share << " " << keys << " "
+                                      << slope << (seed % 2 == 0 ? " after" : " before");
+        }
+  }
+  reset_isa();
+  FloatCall call(1, 1, 9000, 4, 2, 16, 16, 4);
+  call.args.softcap = 20, call.args.scale = 30;  // scores of hundreds: the cap bounds them
+  EXPECT_EQ(call.wrong(), "");
+  expect_same_bits(call.args);
+}
+
+// A cap hides what a product is: one that is infinite is the exact engine's.
+TEST(FastDecodeCalls, CapsOfNumbersThatAreNotFinite) {
+  for (const float bad : {HUGE_VALF, std::nanf(""), 3e38f}) {
+    FloatCall call(1, 1, 100, 2, 2, 8, 8, 3);
+    call.args.softcap = 2;
+    for (std::size_t c = 0; c < 8; ++c) call.narrow[1][50 * 16 + 8 + c] = bad;  // of head 1
+    AttentionArgs exact = call.args;
+    exact.exact = true;
+    const CallResult got = of_attend(call.args), want = of_attend(exact);
+    EXPECT_LE(difference(got.out, want.out), kFloatError) << bad;
+  }
+}
+
 // Slices that are joined: weights that lie far apart from slice to slice, so that references move in some, and rows
 // whose weights are all small.
 TEST(FastDecodeCalls, SlicesOfTheKeys) {

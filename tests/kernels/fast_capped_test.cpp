@@ -109,6 +109,57 @@ TEST(FastCapped, SmallScoresAreNotRounded) {
   }
 }
 
+// One row of few queries: products that the cap leaves as they are and those that reach it, among hidden ones.
+TEST(FastCapped, RowsOfFewQueries) {
+  for (const Isa isa : supported_isas())
+    for (const bool given : {false, true})
+      for (const bool under : {false, true})
+        for (const float cap : {0.01f, 3.0f, 70.0f}) {
+          SCOPED_TRACE(isa_name(isa));
+          float x[kDecodeKeys], start[kDecodeKeys], hidden[kDecodeKeys];
+          std::vector<double> want;
+          for (Index j = 0; j < kDecodeKeys; ++j) {
+            x[j] = std::ldexp(j % 2 == 0 ? 1.1f : -1.3f, static_cast<int>(j) - 12);
+            start[j] = j % 5 == 3 ? -HUGE_VALF : 0.1f * static_cast<float>(j);
+            const double sum = static_cast<double>(x[j]) +
+                               (under ? 1.5 + (given ? static_cast<double>(start[j]) : 0) : 0);
+            want.push_back(static_cast<double>(cap) * std::tanh(sum / static_cast<double>(cap)));
+            if (given && j % 5 == 3) x[j] = std::nanf("");
+          }
+          FastDecodeRow row;
+          row.x = x, row.start = given ? start : nullptr, row.base = 1.5, row.keys = kDecodeKeys;
+          ASSERT_TRUE(fast_cap_kernels(isa).decoded(row, hidden, {cap, under}));
+          EXPECT_EQ(row.base, under ? 0 : 1.5);
+          for (Index j = 0; j < kDecodeKeys; ++j) {
+            const bool shown = !given || j % 5 != 3;
+            if (given) {
+              const float left = under && shown ? 0 : start[j];
+              EXPECT_EQ(row.start[j], left) << j;
+            }
+            ASSERT_TRUE(std::isfinite(x[j])) << j;
+            if (shown) {
+              ASSERT_NEAR(static_cast<double>(x[j]), want[static_cast<std::size_t>(j)],
+                          1e-6 * std::fabs(want[static_cast<std::size_t>(j)]) + (under ? 1e-6 : 0))
+                  << j << " cap " << cap;
+            }
+          }
+        }
+}
+
+TEST(FastCapped, ProductsOfFewQueriesThatAreNotFinite) {
+  for (const Isa isa : supported_isas())
+    for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
+      for (const Index at : {0, 7, 19, 20}) {
+        float x[kDecodeKeys] = {}, start[kDecodeKeys] = {}, hidden[kDecodeKeys];
+        std::fill(start + 20, start + kDecodeKeys, -HUGE_VALF);
+        x[at] = bad;
+        FastDecodeRow row;
+        row.x = x, row.start = start, row.keys = 21;
+        EXPECT_EQ(fast_cap_kernels(isa).decoded(row, hidden, {3.0f, false}), at == 20)
+            << isa_name(isa) << bad << at;
+      }
+}
+
 TEST(FastCapped, Multiply) {
   for (const Isa isa : supported_isas()) {
     const FastTileKernels& tiles = fast_tile_kernels(isa);

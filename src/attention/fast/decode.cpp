@@ -77,12 +77,11 @@ struct DecodeWork : FastRowWork {
     }
     if (arena.counts()) return;
     std::fill(zeros.begin(), zeros.end(), std::byte{0});
-    std::fill(hidden.begin(), hidden.end(), -HUGE_VALF);
   }
   std::span<float> x;           // [rows][kDecodeKeys]: scores, then weights
   std::span<float> all_starts;  // [rows][kStartsOfRow]
   std::span<std::byte> zeros;   // a token that no row sees
-  std::span<float> hidden;      // start values of a row that sees no key
+  std::span<float> hidden;      // start values of a row whose numbers are under the cap
   std::array<Slot, kSlots> slots;
 };
 
@@ -178,8 +177,9 @@ void find_weights(const DecodeCall& d, const Unit& u, Index slice, bool careful,
     r.x = x, r.start = s.at[n], r.base = s.base[n], r.keys = s.keys[n];
     r.reference = d.reference.data() + d.at(slice, row);
     r.sums = d.sums_of(slice, row);
-    if (!careful && d.kernels.weights(r)) continue;
-    if (d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes)) continue;
+    const bool usable = !d.c.is_capped() || d.c.cap_kernels.decoded(r, w.hidden.data(), d.c.cap);
+    if (usable && !careful && d.kernels.weights(r)) continue;
+    if (usable && d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes)) continue;
     w.left[static_cast<std::size_t>(n)] = 1;
     std::fill_n(x, kDecodeKeys, 0.0f);
   }

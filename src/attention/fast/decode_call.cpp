@@ -10,7 +10,7 @@
 namespace posenc::inline v0::detail {
 
 bool decodes(const FastCall& c) noexcept {
-  if (c.is_capped() || !c.rows.none() || !c.value_rows.none() || !c.wide.none()) return false;
+  if (!c.rows.none() || !c.value_rows.none() || !c.wide.none()) return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
   const Index share = c.H / c.G;
   return share <= kDecodeMostRows && longest_run(c) * share <= kDecodeMostRows;

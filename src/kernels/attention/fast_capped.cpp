@@ -10,6 +10,8 @@
 
 #include <hwy/highway.h>
 
+#include <cfloat>
+
 #include "kernels/attention/fast_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,6 +32,9 @@ HWY_INLINE Capped CapF(F x, float cap, float) {
 }
 HWY_INLINE F HideF(F score, F start) {
   return start == -HUGE_VALF ? start : score;
+}
+HWY_INLINE F ZeroHiddenF(F score, F start) {
+  return start == -HUGE_VALF ? 0 : score;
 }
 #else
 // E keeps its digits near 0: 2^n - 1 + 2^n f q(f), n = round(u), q within 2.2e-8 of (2^f - 1) / f. Beyond |u| = 26 tanh
@@ -52,6 +57,9 @@ HWY_INLINE Capped CapF(F x, float cap, float inverse) {
 }
 HWY_INLINE F HideF(F score, F start) {
   return hn::IfThenElse(hn::Eq(start, SetF(-HUGE_VALF)), start, score);
+}
+HWY_INLINE F ZeroHiddenF(F score, F start) {
+  return hn::IfThenZeroElse(hn::Eq(start, SetF(-HUGE_VALF)), score);
 }
 #endif
 
@@ -202,6 +210,26 @@ HWY_NOINLINE bool CappedRescale(const FastBlock& b, const FastStrip& s,
   return usable;
 }
 
+bool CapDecoded(FastDecodeRow& r, float* hidden, const FastCap& cap) noexcept {
+  const RowCap row(cap, nullptr, r.base);
+  const F zero = SetF(0);
+  F slope = zero;
+  bool usable = true;
+  for (Index key = 0; key < r.keys; key += kLanes) {
+    const F start = r.start == nullptr ? zero : LoadF(r.start + key);
+    const F x = ZeroHiddenF(LoadF(r.x + key), start);
+    usable = usable && AllBelowF(x, FLT_MAX);
+    StoreF(hidden + key, HideF(zero, start));
+    // What is hidden has start values of -inf: tanh is -1 there.
+    StoreF(r.x + key, row(cap.starts ? AddF(x, start) : x, key, slope));
+  }
+  if (cap.starts) {
+    if (r.start != nullptr) r.start = hidden;
+    r.base = 0;
+  }
+  return usable;
+}
+
 template <int R, int N>
 HWY_INLINE void CappedSlopeTile(const FastTileKeys& t, const FastCapRows& all, const TileCap& tile,
                                 Index key, Index stride) {
@@ -248,6 +276,7 @@ void Multiply(float* s, const float* slope, Index rows, Index keys, Index stride
 constexpr FastCapKernels kCapKernels{{CappedStrip<kStripRows>, CappedStrip<kFewRows>},
                                      {CappedRescale<kStripRows>, CappedRescale<kFewRows>},
                                      {CappedSlopes<kStripRows>, CappedSlopes<kFewRows>},
+                                     CapDecoded,
                                      Multiply};
 
 }  // namespace

@@ -2,6 +2,7 @@
 // The loops of the fast attention engine for scores with a soft cap, cap tanh(x / cap): the sums of a product are
 // stored, and the next loop caps them and makes weights. fast_strips.h and fast_tiles.h have the rest.
 #pragma once
+#include "kernels/attention/fast_decode.h"
 #include "kernels/attention/fast_strips.h"
 #include "kernels/attention/fast_tiles.h"
 
@@ -25,6 +26,9 @@ struct FastCapKernels {
   bool (*rescale[2])(const FastBlock&, const FastStrip&, const FastCap&) noexcept;
   // FastTileKernels::slopes. s is the gradient of what is not under the cap.
   void (*slopes[2])(const FastTileKeys&, const FastCapRows&, const FastCap&, Index stride) noexcept;
+  // Products of one row of few queries become capped scores. Where start values are under the cap, they are part of
+  // these: `hidden` [kDecodeKeys] then hides what they hid. False: a product that is not hidden is not finite.
+  bool (*decoded)(FastDecodeRow&, float* hidden, const FastCap&) noexcept;
   // s[i][j] *= slope[i][j], up to a whole vector.
   void (*multiply)(float* s, const float* slope, Index rows, Index keys, Index stride) noexcept;
 };
