@@ -180,8 +180,8 @@ Line gather_line() {
       for (Index t = 0; t < kCount; ++t) {
         const char* next = row(std::min(t + kAhead, kCount - 1));
         for (std::size_t at = 0; at < kRow; at += 64) __builtin_prefetch(next + at, 0, 2);
-        copy_streaming(m->y->as<float>() + t * kWidth, reinterpret_cast<const float*>(row(t)),
-                       kWidth);
+        plain_loops().copy_streaming(m->y->as<float>() + t * kWidth,
+                                     reinterpret_cast<const float*>(row(t)), kWidth);
       }
     };
     r.run();

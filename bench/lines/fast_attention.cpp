@@ -311,7 +311,7 @@ Line fast_line(const FastShape& s, double goal) {
     r.max_error = s.gradient == Gradient::none ? call->error() : call->backward_error();
     r.bound = 5e-6;
     r.run = [call] { call->run(); };
-    const auto best = std::make_shared<MultiplyAdds>(multiply_adds().back());
+    const auto best = std::make_shared<MultiplyAdds>(multiply_adds_in_use());
     r.limit = [=] {
       volatile double sink = best->f32(static_cast<std::size_t>(products), 1);
       (void)sink;

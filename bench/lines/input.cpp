@@ -59,7 +59,7 @@ Line sinusoidal_line(DType type, SineLayout layout, Index tokens, Index width) {
       }
     r.bound = type == DType::f32 ? 3.1e-8 : 2e-3;
     const auto n = bytes / 4;
-    r.limit = [=] { scale_in_place(other->as<float>(), n, 1.0f); };
+    r.limit = [=] { plain_loops().scale_in_place(other->as<float>(), n, 1.0f); };
     return r;
   };
   return l;
@@ -107,7 +107,7 @@ Line learned_line(Index batch, Index rows, Index width) {
                                                    static_cast<double>(in_table % 64) / 64));
     }
     r.bound = 0;
-    r.limit = [=] { scale_in_place(other->as<float>(), count, 1.0f); };
+    r.limit = [=] { plain_loops().scale_in_place(other->as<float>(), count, 1.0f); };
     return r;
   };
   return l;
@@ -143,7 +143,7 @@ Line table_gradient_line(Index batch, Index rows, Index width) {
                              std::abs(sum->as<double>()[i] - static_cast<double>(batch * (i % 8))));
     r.bound = 0;
     r.limit = [=] {
-      volatile float sink = read_all(other->as<float>(), count);
+      volatile float sink = plain_loops().read(other->as<float>(), count);
       (void)sink;
     };
     return r;

@@ -3,6 +3,8 @@
 // the latency of two units. Without a fused instruction a multiply-add is a product and a sum.
 #include "multiply_adds.h"
 
+#include "posenc/core/isa.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lines/multiply_adds.cpp"
 #include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
@@ -78,6 +80,13 @@ std::vector<MultiplyAdds> multiply_adds() {
                  HWY_DYNAMIC_POINTER(sums_f64)});
 #endif
   return all;
+}
+
+MultiplyAdds multiply_adds_in_use() {
+  const std::vector<MultiplyAdds> all = multiply_adds();
+  for (const MultiplyAdds& m : all)
+    if (m.isa == isa_name(active_isa())) return m;
+  return all.back();
 }
 
 }  // namespace posenc::bench

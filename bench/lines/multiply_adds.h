@@ -15,5 +15,6 @@ struct MultiplyAdds {
   double (*f64)(std::size_t n, double start) = nullptr;
 };
 std::vector<MultiplyAdds> multiply_adds();  // worst first, never empty
+MultiplyAdds multiply_adds_in_use();        // of active_isa(); of a shared library: of the best
 
 }  // namespace posenc::bench

@@ -186,12 +186,12 @@ PlainRows plain_rows(Index tokens) {
 
 std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
   const auto [cos, sin] = plain_rows(c->shape.tokens);
-  return [c, cos = cos, sin = sin] {
+  return [c, cos = cos, sin = sin, rotate = plain_loops().token_rotation] {
     float* q = c->in->as<float>();
     float* k = q + c->shape.tokens * kQueryHeads * kDim;
     for (Index t = 0; t < c->shape.tokens; ++t)
-      plain_rotation(q + t * kQueryHeads * kDim, kQueryHeads, k + t * kKeyHeads * kDim, kKeyHeads,
-                     64, cos->as<float>() + t * 64, sin->as<float>() + t * 64);
+      rotate(q + t * kQueryHeads * kDim, kQueryHeads, k + t * kKeyHeads * kDim, kKeyHeads, 64,
+             cos->as<float>() + t * 64, sin->as<float>() + t * 64);
   };
 }
 
@@ -199,7 +199,8 @@ std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
 std::function<void()> limit_of(const std::shared_ptr<Case>& c, const std::string& name) {
   const std::size_t floats = c->in->bytes() / 4;
   if (name == "plain_loop") return plain_tokens(c);
-  if (name == "in_place") return [c, floats] { scale_in_place(c->in->as<float>(), floats, 1.0f); };
+  if (name == "in_place")
+    return [c, floats] { plain_loops().scale_in_place(c->in->as<float>(), floats, 1.0f); };
   if (name == "copy") {
     const Copy copy = best_copy(c->in->bytes());
     return [c, copy, floats] { copy(c->out->as<float>(), c->in->as<float>(), floats); };
@@ -221,20 +222,21 @@ Line plain_line(DType type) {
   l.flops = 3.0 * static_cast<double>(kRow * kTokens);
   l.limit_name = "in_place";
   l.prepare = [type] {
-    if (type == DType::f16 && !has_f16c())
-      throw std::invalid_argument("n/a: this machine has no F16C");
+    if (type == DType::f16 && !plain_loops().rotation_f16)
+      throw std::invalid_argument("n/a: the instruction set does not convert f16");
     const auto c = std::make_shared<Case>(Shape{.dtype = type, .tokens = kTokens}, 0);
     const PlainRows rows = plain_rows(kTokens);
     Prepared p;
     p.run = [c, rows, type] {
       const auto *cos = rows.cos->as<float>(), *sin = rows.sin->as<float>();
       constexpr Index kHeads = kQueryHeads + kKeyHeads;
+      const PlainLoops& loops = plain_loops();
       if (type == DType::f32)
-        plain_rotation_f32(c->in->as<float>(), kTokens, kHeads, cos, sin);
+        loops.rotation_f32(c->in->as<float>(), kTokens, kHeads, cos, sin);
       else if (type == DType::bf16)
-        plain_rotation_bf16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
+        loops.rotation_bf16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
       else
-        plain_rotation_f16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
+        loops.rotation_f16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
     };
     p.limit = limit_of(c, "in_place");
     return p;
