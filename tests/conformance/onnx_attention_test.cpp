@@ -178,6 +178,10 @@ TEST(OnnxHostile, NamesAreBytes) {
   const Json c = onnx_case("\xff", run_node({"\xff", "K", "V"}, {}));
   EXPECT_EQ(c.at("outcome").as_string(), "fail");
   EXPECT_EQ(parse_json(c.dump(), "report"), c);
+  // The operator's name as the file has it.
+  const Json other = onnx_case("x", {"not_expressible", "operator \xff"});
+  EXPECT_EQ(other.at("reason").as_string(), "operator ?");
+  EXPECT_EQ(parse_json(other.dump(), "report"), other);
 }
 
 }  // namespace
