@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
+#include "attention/fast/decode_rows.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
@@ -64,7 +65,7 @@ struct Slot {
 // Memory of one thread.
 struct DecodeWork : FastRowWork {
   DecodeWork(const DecodeCall& d, CallArena& arena)
-      : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena) {
+      : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena), row_products(d, arena) {
     x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
     zeros =
@@ -83,6 +84,7 @@ struct DecodeWork : FastRowWork {
   std::span<std::byte> zeros;   // a token that no row sees
   std::span<float> hidden;      // start values of a row whose numbers are under the cap
   std::array<Slot, kSlots> slots;
+  DecodeRows row_products;
 };
 
 void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, DecodeWork& w,
@@ -124,13 +126,17 @@ void find_starts(const DecodeCall& d, const Unit& u, DecodeWork& w, RowStarts& s
     if (d.c.reads(g, u.keys)) {
       w.starts = w.all_starts.subspan(static_cast<std::size_t>(g.first * kStartsOfRow),
                                       static_cast<std::size_t>(g.count * kStartsOfRow));
-      given = fill_starts(d.c, w, g, u.keys, t);
+      given = fill_numbers(d.c, w, g, u.keys, t) != Given::nothing;
     }
     for (Index n = 0; n < g.count; ++n) {
       const Index row = g.first + n;
       s.at[row] = given ? t.at[n] : nullptr;
       s.base[row] = t.keys > 0 ? t.base[n] : 0;
       s.keys[row] = t.keys;
+      if (t.keys > 0 && !d.c.rows.none())
+        s.at[row] =
+            w.row_products.add(*u.block, row, {u.keys.begin, u.keys.begin + t.keys},
+                               whole_vectors(t.keys, d.kernels.lanes), s.at[row], s.base[row]);
     }
     s.most = std::max(s.most, t.keys);
   }
@@ -222,6 +228,9 @@ void run_piece(const DecodeCall& d, Index n, bool careful, DecodeWork& w) noexce
     std::fill_n(d.sums_of(slice, b.first), b.padded * d.kernels.lanes, 0.0f);
     std::fill_n(d.reference.data() + d.at(slice, b.first), b.padded, 0.0);
   }
+  if (!d.c.rows.none())
+    w.row_products.begin({d.blocks.data() + set * d.together, static_cast<std::size_t>(d.together)},
+                         slice);
   Units units(d, set, slice, careful);
   std::size_t at = 0;
   for (Slot& s : w.slots) fill_slot(d, units, s, w);

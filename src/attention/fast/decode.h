@@ -9,8 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
-// Whether the rows of a call that read the same keys are so few. Terms that read rows or vectors are not computed
-// here.
+// Whether the rows of a call that read the same keys are so few. Rows of keys, rows of values and products that
+// make q longer are not computed here.
 bool decodes(const FastCall&) noexcept;
 // Rows that read the same keys, at most.
 inline constexpr Index kDecodeMostRows = 8;

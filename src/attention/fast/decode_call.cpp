@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "attention/fast/decode.h"
+#include "attention/fast/decode_rows.h"
 #include "core/element.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
 
 bool decodes(const FastCall& c) noexcept {
-  if (!c.rows.none() || !c.value_rows.none() || !c.wide.none()) return false;
+  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D) return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
   const Index share = c.H / c.G;
   return share <= kDecodeMostRows && longest_run(c) * share <= kDecodeMostRows;
@@ -30,6 +31,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
       k(call.k, kernels.lanes),
       v(call.args.v, kernels.lanes),
       slices(block_count(call.Tk, kSliceKeys)) {
+  if (k.x->head_stride < k.x->token_stride) together = c.G;
   // A block has all heads of a key head, and one row at most that is computed for nothing.
   const Index most_blocks = c.B * c.G * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
   const Index most_groups = c.B * c.H * c.Tq;
@@ -58,7 +60,6 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     b.padded = static_cast<Index>(row_list.size()) - b.first;
     take_queries(b, copies.data());
   }
-  if (k.x->head_stride < k.x->token_stride) together = c.G;
 }
 
 void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_list,
@@ -86,8 +87,10 @@ void DecodeCall::take_queries(const DecodeBlock& b, std::byte* copies) noexcept 
     const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
     float* to = q.data() + (b.first + n) * k.width;
     std::fill_n(to, k.width, 0.0f);
-    const bool bounded = std::isfinite(factor) && c.kernels.take_row[fast_type(x.dtype)](
-                                                      to, adjacent(x, from, copies), c.D, factor);
+    const bool bounded =
+        c.wide.none() ? std::isfinite(factor) && c.kernels.take_row[fast_type(x.dtype)](
+                                                     to, adjacent(x, from, copies), c.D, factor)
+                      : c.take_query(r.b, r.h, r.i, to, c.D);
     if (!bounded) {
       left[at(0, b.first + n)] = 1;
       std::fill_n(to, k.width, 0.0f);

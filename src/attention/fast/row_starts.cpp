@@ -55,6 +55,17 @@ bool take_row_vector(const FastCall& c, const RowTerm& t, const FastRow& r, floa
   return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, x, c.D);
 }
 
+const std::int32_t* pick_rows(const FastCall& c, const RowTerm& t, const FastRow& r, Run keys,
+                              Index count, std::int32_t* to) noexcept {
+  const auto none = static_cast<std::int32_t>(t.steps() - 1);
+  for (Index j = 0; j < count; ++j) {
+    const Index key = keys.begin + j,
+                picked = key < keys.end ? picked_row(c, *t.term, r, key) : Index{-1};
+    to[j] = picked < 0 ? none : static_cast<std::int32_t>(picked);
+  }
+  return to;
+}
+
 void take_row_terms(const FastCall& c, FastRowWork& w) noexcept {
   std::size_t number = 0;
   for (const RowTerm& t : c.rows.all()) {
@@ -208,13 +219,8 @@ class StripAdder {
 
   // The row of the table of each key for row n.
   const std::int32_t* pick(const RowTerm& t, Index n) noexcept {
-    const auto none = static_cast<std::int32_t>(t.steps() - 1);
-    for (Index j = 0; j < count_; ++j) {
-      const Index picked =
-          j < s_.keys ? picked_row(c_, *t.term, g_.row[n], keys_.begin + j) : Index{-1};
-      w_.picks[static_cast<std::size_t>(j)] = picked < 0 ? none : static_cast<std::int32_t>(picked);
-    }
-    return w_.picks.data();
+    return pick_rows(c_, t, g_.row[n], {keys_.begin, keys_.begin + s_.keys}, count_,
+                     w_.picks.data());
   }
   void add_pairs(const RowTerm& t, RowTermWork& of) noexcept {
     RowTermWork::Panels& held = of.held[static_cast<std::size_t>(&g_ - w_.groups.data())];

@@ -40,6 +40,9 @@ struct RowTermWork {
 
 // The vector of one query, times the term's scale and log2(e). False: float does not hold it.
 bool take_row_vector(const FastCall&, const RowTerm&, const FastRow&, float* x) noexcept;
+// The row of the table that a query reads of each key, `count` numbers: the last step where there is none, or no key.
+const std::int32_t* pick_rows(const FastCall&, const RowTerm&, const FastRow&, Run keys,
+                              Index count, std::int32_t* to) noexcept;
 // Vectors of the rows of a block, which find_rows found. Rows that float cannot work with are left.
 void take_row_terms(const FastCall&, FastRowWork&) noexcept;
 // A block of keys, packed: `tokens` is null where no row sees a key. Of row `row` of the keys.

@@ -232,6 +232,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   fill_rest(g, s);
 }
 
+}  // namespace
+
 Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                    StripStarts& s) noexcept {
   const Index row = g.row->place.row;
@@ -251,8 +253,6 @@ Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run key
   if (!whole) std::fill_n(s.at, g.rows, c.flags.starts(row) + keys.begin);
   return whole ? Given::nothing : Given::shared;
 }
-
-}  // namespace
 
 bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                  StripStarts& s) noexcept {

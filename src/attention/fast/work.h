@@ -144,5 +144,7 @@ struct StripStarts {
 // Of a block of keys that some row sees; -inf where a row does not see a key. False: all of them are 0, and none is
 // written. Rows whose values float cannot work with are left.
 bool fill_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
+// The same without terms that read rows.
+Given fill_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/decode_rows.h"
+
+#include <algorithm>
+
+#include "core/parallel.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Steps of neighbouring entries are multiplied by whole panels.
+Index panels_of_slice(const RowTerm& t, Index panel) noexcept {
+  const Index all = block_count(t.steps(), panel);
+  return t.by_line ? std::min(all, (kSliceKeys + kDecodeMostRows) / panel + 2) : all;
+}
+
+}  // namespace
+
+DecodeRowTerm::DecodeRowTerm(const DecodeCall& d, const RowTerm& t, CallArena& arena) {
+  const FastKernels& k = d.c.kernels;
+  const Index rows = d.together * kDecodeMostRows;
+  width = panels_of_slice(t, d.c.panel) * d.c.panel;
+  x_width = whole_vectors(t.channels, k.lanes);
+  products = arena.array<float>((rows + k.few_rows) * width + k.lanes);
+  first = arena.array<Index>(rows);
+  x = arena.array<float>(k.few_rows * x_width);
+  if (arena.counts()) return;
+  // What is read of hidden keys must be finite.
+  std::fill(products.begin(), products.end(), 0.0f);
+  std::fill(first.begin(), first.end(), Index{0});
+}
+
+DecodeRows::DecodeRows(const DecodeCall& d, CallArena& arena) : d_(&d) {
+  const std::span<const RowTerm> all = d.c.rows.all();
+  terms_ = arena.made<DecodeRowTerm>(static_cast<Index>(all.size()), [&](Index n) {
+    return DecodeRowTerm(d, all[static_cast<std::size_t>(n)], arena);
+  });
+  const Index some = all.empty() ? 0 : kDecodeKeys;
+  starts_ = arena.array<float>(kDecodeMostRows * some);
+  picks_ = arena.array<std::int32_t>(some);
+}
+
+bool DecodeRows::takes(const RowTerms& terms) noexcept {
+  return std::none_of(terms.all().begin(), terms.all().end(),
+                      [](const RowTerm& t) { return t.of_keys; });
+}
+
+// The vectors of `count` rows from n on, of one table; the rest of the strip is 0.
+void DecodeRows::take_vectors(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock& b, Index n,
+                              Index count, Index slice) noexcept {
+  const FastCall& c = d_->c;
+  std::fill(of.x.begin(), of.x.end(), 0.0f);
+  for (Index m = 0; m < count; ++m) {
+    const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n + m)];
+    float* x = of.x.data() + m * of.x_width;
+    if (t.bounded[static_cast<std::size_t>(t.slab(r.b, r.h, c.H))] != 0 &&
+        take_row_vector(c, t, r, x))
+      continue;
+    std::fill_n(x, of.x_width, 0.0f);
+    d_->left[d_->at(slice, b.first + n + m)] = 1;
+  }
+}
+
+void DecodeRows::multiply(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock& b, Index slice,
+                          Run keys) noexcept {
+  const FastCall& c = d_->c;
+  const Index panel = c.panel, most = c.kernels.few_rows;
+  const auto row = [&](Index n) -> const FastRow& {
+    return d_->rows[static_cast<std::size_t>(b.first + n)];
+  };
+  for (Index n = 0, count = 0; n < b.count; n += count) {
+    const FastRow& r = row(n);
+    const Index slab = t.slab(r.b, r.h, c.H);
+    RowSteps::Range steps{t.steps() - 1, 0};
+    for (count = 0; count < most && n + count < b.count; ++count) {
+      const FastRow& next = row(n + count);
+      if (t.slab(next.b, next.h, c.H) != slab || (t.holds_numbers && next.h != r.h)) break;
+      const RowSteps::Range some = t.range(c, next, 1, keys.begin, keys.end - keys.begin);
+      steps = {std::min(steps.first, some.first), std::max(steps.last, some.last)};
+    }
+    take_vectors(t, of, b, n, count, slice);
+    const Index first = steps.first / panel, end = steps.last / panel + 1;
+    std::fill_n(of.first.begin() + static_cast<Index>(at(b, n)), count, first * panel);
+    float* to = of.products.data() + static_cast<Index>(at(b, n)) * of.width;
+    for (Index p = first; p < end; ++p)
+      c.row_reads.products[1](to + (p - first) * panel, of.width, of.x.data(), of.x_width,
+                              t.table_of(slab) + p * panel * t.channels, t.channels,
+                              t.holds_numbers ? c.starts.line_of(r.b, r.h) + p * panel : nullptr);
+  }
+}
+
+void DecodeRows::begin(std::span<const DecodeBlock> blocks, Index slice) noexcept {
+  first_row_ = blocks.front().first;
+  const Run all{slice * kSliceKeys, std::min(d_->c.Tk, (slice + 1) * kSliceKeys)};
+  std::size_t number = 0;
+  for (const RowTerm& t : d_->c.rows.all()) {
+    DecodeRowTerm& of = terms_[number++];
+    for (const DecodeBlock& b : blocks) {
+      Run keys = d_->c.seen_by(b.groups, all);
+      if (keys.begin >= keys.end) continue;
+      keys = {keys.begin / kDecodeKeys * kDecodeKeys,
+              block_count(keys.end, kDecodeKeys) * kDecodeKeys};
+      multiply(t, of, b, slice, keys);
+    }
+  }
+}
+
+const float* DecodeRows::add(const DecodeBlock& b, Index n, Run keys, Index count,
+                             const float* start, double& base) noexcept {
+  const FastCall& c = d_->c;
+  const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n)];
+  float* own = starts_.data() + n * kDecodeKeys;
+  std::size_t number = 0;
+  for (const RowTerm& t : c.rows.all()) {
+    const DecodeRowTerm& of = terms_[number++];
+    const std::size_t row = at(b, n);
+    const float* products = of.products.data() + static_cast<Index>(row) * of.width - of.first[row];
+    const RowSteps::Range steps = t.range(c, r, 1, keys.begin, count);
+    if (t.by_line && steps.first == steps.last) {
+      base += static_cast<double>(products[steps.first]);
+      continue;
+    }
+    if (start == nullptr)
+      std::fill_n(own, count, 0.0f);
+    else if (start != own)
+      std::copy_n(start, count, own);
+    start = own;
+    if (!t.by_line)
+      c.row_reads.add_indexed(own, products, pick_rows(c, t, r, keys, count, picks_.data()), count);
+    else if (steps.last - steps.first == count - 1)
+      c.row_reads.add_slice(own, products + steps.first, count);
+    else
+      c.row_reads.add_indexed(own, products, t.step + t.entry(c, r) + keys.begin, count);
+  }
+  return start;
+}
+
+}  // namespace posenc::v0::detail
