@@ -27,12 +27,13 @@ enum class By : std::uint8_t {
   tupe,
   capped,
   fire,
+  cope,
   shaw,
   transformer_xl,
   deberta
 };
-constexpr const char* kBy[] = {"plain", "alibi",          "t5",     "tupe", "capped", "fire",
-                               "shaw",  "transformer_xl", "deberta"};
+constexpr const char* kBy[] = {"plain", "alibi", "t5",   "tupe",           "capped",
+                               "fire",  "cope",  "shaw", "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };
@@ -53,6 +54,7 @@ struct FastShape {
     return by == By::shaw                               ? 2 * n * 129
            : by == By::transformer_xl || by == By::tupe ? pairs()
            : by == By::deberta                          ? 2 * n * 512
+           : by == By::cope                             ? n * 64
                                                         : 0;
   }
 };
@@ -87,6 +89,12 @@ struct FastAttend {
     };
     if (shape.by == By::capped) args.softcap = 50;  // Gemma 2's
     if (shape.by == By::fire) add_curve();
+    if (shape.by == By::cope) {
+      GatesTerm t;
+      t.table = table(64, shape.dim, wave), t.query = t.key = kContent;
+      t.gate_scale = t.scale = *args.scale;
+      terms.emplace_back(t);
+    }
     if (shape.by == By::alibi)
       terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
     if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
@@ -338,6 +346,7 @@ std::vector<Line> fast_attention_lines() {
     all.push_back(fast_line({4096, 8, 64, causal, By::tupe}, 1.2));
   all.push_back(fast_line({4096, 8, 64, true, By::capped}, 1.36));
   all.push_back(fast_line({4096, 8, 64, true, By::fire}, 1.36));
+  all.push_back(fast_line({4096, 8, 64, true, By::cope}, 1.3));
   for (const Index tokens : {64, 128, 512})
     for (const bool causal : {false, true})
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));

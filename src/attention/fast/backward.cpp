@@ -316,6 +316,7 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
     if (term_class(t) == TermClass::distance_curve)
       return "gradients of a function of the distance are not computed by it";
+    if (Gates::has(t)) return "gradients of gates are not computed by it";
     if (ValueRows::has(t))
       return "gradients of rows that are added to values are not computed by it";
   }

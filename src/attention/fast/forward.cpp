@@ -90,6 +90,7 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
                                                 c.channels) &&
       k;
   take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
+  k = pack_gate_keys(c, w, block, keys, seen) && k;
   if (c.value_vectors == 0) return k;
   fill(c.args.v);
   return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
@@ -106,6 +107,8 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   StripStarts s;
   const bool given = fill_starts(c, w, g, keys, s);
   if (s.keys == 0) return;
+  const bool gated = !c.gates.none() && counts_gates(c, w, g);
+  if (!c.gates.none() && !gated) add_last_levels(c, w, g, s);
   fill_shifts(w, g, s);
   const FastBlock block{w.keys.data(), w.values.data(), c.channels, c.value_vectors};
   FastStrip strip;
@@ -116,13 +119,17 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
   const std::size_t start = given ? 1 : 0;
-  if (!careful && (c.is_capped() ? c.cap_kernels.strip[g.kind](block, strip, c.cap)
-                                 : c.kernels.strip[g.kind][start](block, strip)))
-    return add_value_rows(c, w, g, keys, s.keys);
+  const auto run = [&](bool carefully) {
+    if (gated) return run_gated_strip(c, w, g, keys, block, strip, carefully);
+    if (carefully)
+      return c.is_capped() ? c.cap_kernels.rescale[g.kind](block, strip, c.cap)
+                           : c.kernels.rescale[g.kind][start](block, strip);
+    return c.is_capped() ? c.cap_kernels.strip[g.kind](block, strip, c.cap)
+                         : c.kernels.strip[g.kind][start](block, strip);
+  };
+  if (!careful && run(false)) return add_value_rows(c, w, g, keys, s.keys);
   put_value_rows(c, w, g);  // relative to the references that rows have now
-  if (!(c.is_capped() ? c.cap_kernels.rescale[g.kind](block, strip, c.cap)
-                      : c.kernels.rescale[g.kind][start](block, strip)))
-    std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+  if (!run(true)) std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
   add_value_rows(c, w, g, keys, s.keys);
 }
 
@@ -133,11 +140,15 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
     if (!careful || g.low) {
       clear_rows(c, w, g);
       clear_value_rows(c, w, g);
+      clear_gates(c, w, g);
       if (g.seen.begin < g.seen.end)
         begin = std::min(begin, g.seen.begin), end = std::max(end, g.seen.end);
     }
-  const Index size = c.kernels.block_keys;
-  for (Index first = begin / size * size; first < end; first += size) {
+  const Index size = c.kernels.block_keys, from = begin / size;
+  const Index blocks = end > begin ? block_count(end, size) - from : 0;
+  for (Index n = 0; n < blocks; ++n) {
+    // Gates are counted from the last key on.
+    const Index first = (from + (c.gates.none() ? n : blocks - 1 - n)) * size;
     const Run keys{first, std::min(c.Tk, first + size)};
     bool packed = false, bounded = true;
     for (const RowGroup& g : w.groups) {
@@ -203,6 +214,7 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
   find_rows(c, block, w);
   take_queries(c, w);
   take_row_terms(c, w);
+  take_gates(c, w);
   pass(c, block, w, false);
   if (find_low(c, w)) pass(c, block, w, true);
 }
@@ -276,11 +288,13 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
   if (!a.regions.empty()) return "regions have a q and k of their own";
   if (const std::string_view why = cap_why_not(a); !why.empty()) return why;
+  if (const std::string_view why = Gates::why_not(call); !why.empty()) return why;
   if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
   if (WideProducts::channels_of(a) > kMostChannels)
     return "a head has more than 1024 channels with those of products of terms";
   for (const Term& t : a.terms) {
-    if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t) && !ValueRows::has(t))
+    if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t) && !ValueRows::has(t) &&
+        !Gates::has(t))
       return "a term is no number by distance, class or token, no product of query and key, and "
              "reads no row of a table";
     const std::string_view why = RowTerms::has(t)    ? RowTerms::why_not(call, t)

@@ -100,6 +100,21 @@ std::span<const float> copy_vectors(const FastKernels& k, const ConstHeads& x, C
   return to;
 }
 
+ConstHeads readable_vectors(const FastKernels& k, const ConstHeads& x, CallArena& arena,
+                            const Executor& executor) {
+  if (is_readable(x)) return x;
+  return {copy_vectors(k, x, arena, executor).data(),
+          x.batch,
+          x.tokens,
+          x.heads,
+          x.dim,
+          x.tokens * x.heads * x.dim,
+          x.heads * x.dim,
+          x.dim,
+          1,
+          DType::f32};
+}
+
 void add_floats(const FastKernels& k, const Heads& y, Index b, Index t, Index h, double factor,
                 const float* x) noexcept {
   const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
@@ -155,18 +170,7 @@ WideProducts::WideProducts(const ReadyCall& c, const FastKernels& kernels, CallA
     if (t.key.content && t.query.content) content_scale_ += t.scale;
     if (t.key.content) continue;
     splits_groups_ = splits_groups_ || c.G % w.y.heads != 0;
-    if (is_readable(w.y)) continue;
-    const ConstHeads& y = w.y;
-    w.y = {copy_vectors(kernels, y, arena, executor).data(),
-           y.batch,
-           y.tokens,
-           y.heads,
-           y.dim,
-           y.tokens * y.heads * y.dim,
-           y.heads * y.dim,
-           y.dim,
-           1,
-           DType::f32};
+    w.y = readable_vectors(kernels, w.y, arena, executor);
   }
 }
 

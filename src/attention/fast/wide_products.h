@@ -21,6 +21,9 @@ bool take_given(const FastKernels&, const ConstHeads&, Index heads, Index b, Ind
 std::span<const float> copy_vectors(const FastKernels&, const ConstHeads&, CallArena&,
                                     const Executor&);
 
+// The same, or x itself where its channels are adjacent and no doubles.
+ConstHeads readable_vectors(const FastKernels&, const ConstHeads& x, CallArena&, const Executor&);
+
 // y += factor x, of one token.
 void add_floats(const FastKernels&, const Heads& y, Index b, Index t, Index h, double factor,
                 const float* x) noexcept;

@@ -26,13 +26,15 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       channels(wide.channels()),
       rows(*this, starts, kernels, arena, executor),
       value_rows(*this, kernels, arena),
-      blocks(fast_row_blocks(*this, kernels.rows, wide.splits_groups(), arena)),
+      gates(*this, kernels, arena, executor),
+      blocks(fast_row_blocks(*this, kernels.rows, splits_groups(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2),
+      gate_kernels(fast_gate_kernels(active_isa())),
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
           args.softcap_after_terms && !(starts.none() && rows.none())} {
@@ -150,8 +152,9 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 }
 
 FastWork::FastWork(const FastCall& c, CallArena& arena)
-    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows, c.wide.splits_groups()),
-                  c.kernels.block_keys, arena) {
+    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows, c.splits_groups()), c.kernels.block_keys,
+                  arena),
+      gates(c, static_cast<Index>(left.size()), c.kernels.block_keys, arena) {
   const FastKernels& k = c.kernels;
   const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fast engine reads of a call, and the memory of one thread.
 #pragma once
+#include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
@@ -32,6 +33,7 @@ struct FastCall : ReadyCall {
   Index channels;  // of q.k: D and those of wide products
   RowTerms rows;
   ValueRows value_rows;
+  Gates gates;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
@@ -42,6 +44,9 @@ struct FastCall : ReadyCall {
   bool reads(const RowGroup& g, Run keys) const noexcept {
     return sees(g, keys) && !flags.hides_all(g.row->place.row, keys);
   }
+
+  // Heads that read one k read other numbers of keys.
+  bool splits_groups() const noexcept { return wide.splits_groups() || gates.splits_groups(); }
 
   // From the first to the last of some keys that a row of these groups may see; the end lies before the begin where none
   // may.
@@ -55,6 +60,7 @@ struct FastCall : ReadyCall {
     return all;
   }
 
+  const FastGateKernels& gate_kernels;
   const FastCapKernels& cap_kernels;
   FastCap cap;  // of scores; 0: none
   bool is_capped() const noexcept { return cap.cap != 0; }
@@ -113,6 +119,7 @@ struct FastWork : FastRowWork {
   std::span<float> keys, values;  // packed
   std::span<float> weights;       // [rows of a strip][keys of a block]
   std::span<ValueRowWork> value_rows;
+  GateWork gates;
   std::span<const void*> tokens;
 };
 

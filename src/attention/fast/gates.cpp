@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast/gates.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attention/fast/work.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// Levels that a row keeps, and channels of a product, at most.
+constexpr Index kMostLevels = 1024, kMostGateChannels = 1024;
+
+const GatesTerm* gates_of(const AttentionArgs& a) noexcept {
+  for (const Term& t : a.terms)
+    if (Gates::has(t)) return &std::get<GatesTerm>(t);
+  return nullptr;
+}
+
+// A count is at most the number of keys.
+Index last_level(const ReadyCall& c, const GatesTerm& t) noexcept {
+  return std::min(t.table.shape[2] - 1, c.Tk);
+}
+
+}  // namespace
+
+bool Gates::has(const Term& t) noexcept {
+  return term_class(t) == TermClass::gates;
+}
+
+std::string_view Gates::why_not(const ReadyCall& c) noexcept {
+  const AttentionArgs& a = c.args;
+  const GatesTerm* t = gates_of(a);
+  if (t == nullptr) return {};
+  if (t->table.empty()) return "a sum of gates is added without a table";
+  if (t->spread != 0) return "gates read all rows of a table, with a spread";
+  if (last_level(c, *t) > kMostLevels) return "gates read a table of more than 1024 rows";
+  if (!t->key.content && t->key.given.dim > kMostGateChannels)
+    return "gates have more than 1024 channels";
+  if (a.softcap != 0) return "gates are added to scores with a soft cap";
+  if (!c.keys_by_order.empty()) return "gates are summed over keys whose order is given";
+  if (std::count_if(a.terms.begin(), a.terms.end(), has) > 1) return "several terms have gates";
+  if (std::any_of(a.terms.begin(), a.terms.end(),
+                  [](const Term& x) { return RowTerms::has(x) || WideProducts::takes(x); }))
+    return "gates are added to terms with vectors of query or key";
+  return {};
+}
+
+Gates::Gates(const ReadyCall& c, const FastKernels& k, CallArena& arena, const Executor& executor)
+    : call_(c), term_(gates_of(c.args)) {
+  if (none()) return;
+  const GatesTerm& t = *term_;
+  const double scale = *c.args.scale;
+  last_ = last_level(c, t);
+  level_stride_ =
+      std::max(block_count(last_ + 1, 2 * k.lanes) * 2 * k.lanes, last_ + 2 * k.lanes + 2);
+  pack_table(k, arena);
+  const bool shares = t.query.content && t.key.content && c.args.head_scale.empty() && scale != 0;
+  if (shares) {
+    ratio_ = static_cast<float>(t.gate_scale / scale);
+    return;
+  }
+  channels_ = t.key.content ? c.D : t.key.given.dim;
+  if (!t.key.content) keys_ = readable_vectors(k, t.key.given, arena, executor);
+}
+
+void Gates::pack_table(const FastKernels& k, CallArena& arena) {
+  const ConstTensorView& table = term_->table;
+  const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes;
+  const Index rows = block_count(last_ + 1, panel) * panel;
+  slab_size_ = rows * call_.D;
+  const std::span<float> to = arena.array<float>(slabs * slab_size_);
+  const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs);
+  table_ = to, bounded_ = bounded;
+  if (arena.counts()) return;
+  for (Index slab = 0; slab < slabs; ++slab) {
+    bool all = true;
+    for (Index row = 0; row < rows; ++row) {
+      float* x = to.data() + slab * slab_size_ + row / panel * panel * call_.D + row % panel;
+      all = take_table_row(table, slab, row <= last_ ? row : -1, 1, x, panel) && all;
+    }
+    bounded[static_cast<std::size_t>(slab)] = all ? 1 : 0;
+  }
+}
+
+GateWork::GateWork(const FastCall& c, Index rows, Index block_keys, CallArena& arena) {
+  const Gates& g = c.gates;
+  if (g.none()) return;
+  levels = arena.array<float>(rows * g.level_stride());
+  count = arena.array<double>(rows);
+  vectors = arena.array<float>(c.kernels.rows * c.D);
+  if (!g.has_products()) return;
+  q = arena.array<float>(rows * g.channels());
+  products = arena.array<float>(c.kernels.rows * block_keys);
+  if (g.has_keys()) keys = arena.array<float>(block_keys * g.channels());
+}
+
+namespace {
+
+// The vector of a query whose products with those of keys are gates.
+bool take_gate_query(const FastCall& c, const FastRow& r, float* to) noexcept {
+  const GatesTerm& t = c.gates.term();
+  const double scale = t.gate_scale * kLog2E;
+  if (!t.query.content)
+    return take_given(c.kernels, t.query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale), to);
+  const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
+  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
+}
+
+bool take_level_query(const FastCall& c, const FastRow& r, float* to) noexcept {
+  const auto factor = static_cast<float>(c.gates.term().scale * c.factor(r.b, r.i) * kLog2E);
+  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
+}
+
+void take_group(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  const Gates& gates = c.gates;
+  const Index slab = slab_of(gates.term().table, g.row->b, g.row->h, c.H);
+  for (Index n = 0; n < g.rows; ++n) {
+    float* x = w.gates.vectors.data() + n * c.D;
+    bool bounded = gates.is_bounded(slab) && std::isfinite(gates.ratio());
+    if (!take_level_query(c, g.row[n], x)) {
+      bounded = false;
+      std::fill_n(x, c.D, 0.0f);
+    }
+    float* q = w.gates.q.data() + (g.first + n) * gates.channels();
+    if (gates.has_products() && !take_gate_query(c, g.row[n], q)) {
+      bounded = false;
+      std::fill_n(q, gates.channels(), 0.0f);
+    }
+    if (!bounded) w.left[static_cast<std::size_t>(g.first + n)] = 1;
+  }
+  const Index stride = gates.level_stride();
+  float* levels = w.gates.levels.data() + g.first * stride;
+  for (Index first = 0; first <= gates.last(); first += c.panel)
+    c.row_reads.products[g.kind](levels + first, stride, w.gates.vectors.data(), c.D,
+                                 gates.table(slab) + first * c.D, c.D, nullptr);
+  for (Index n = 0; n < g.rows; ++n, levels += stride)
+    std::fill(levels + gates.last() + 1, levels + stride, levels[gates.last()]);
+}
+
+}  // namespace
+
+void take_gates(const FastCall& c, FastWork& w) noexcept {
+  if (c.gates.none()) return;
+  for (const RowGroup& g : w.groups) take_group(c, w, g);
+}
+
+void clear_gates(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  if (!c.gates.none()) std::fill_n(w.gates.count.data() + g.first, g.rows, 0.0);
+}
+
+bool counts_gates(const FastCall& c, const FastWork& w, const RowGroup& g) noexcept {
+  const double* count = w.gates.count.data() + g.first;
+  const auto last = static_cast<double>(c.gates.last());
+  return std::any_of(count, count + g.rows, [&](double x) { return x < last; });
+}
+
+bool pack_gate_keys(const FastCall& c, FastWork& w, const FastRowBlock& block, Run keys,
+                    Run seen) noexcept {
+  if (c.gates.none() || !c.gates.has_keys() ||
+      std::none_of(w.groups.begin(), w.groups.end(),
+                   [&](const RowGroup& g) { return counts_gates(c, w, g); }))
+    return true;
+  const ConstHeads& y = c.gates.keys();
+  // Of a key that no row sees nothing is read.
+  c.fill_tokens(c.k, block.row, c.group(block.head), keys, seen, w.copies.data(), w.tokens.data());
+  const Index head = Grouping{c.H, y.heads}.of(block.head);
+  for (Index n = 0; n < keys.end - keys.begin; ++n) {
+    const Index at = (y.batch == 1 ? 0 : block.row) * y.batch_stride +
+                     (y.tokens == 1 ? 0 : keys.begin + n) * y.token_stride + head * y.head_stride;
+    if (const void*& from = w.tokens[static_cast<std::size_t>(n)]; from != nullptr)
+      from = static_cast<const std::byte*>(y.data) + at * size_of(y.dtype);
+  }
+  return c.kernels.pack_keys[fast_type(y.dtype)](w.gates.keys.data(), w.tokens.data(),
+                                                 keys.end - keys.begin, y.dim, y.dim);
+}
+
+void add_last_levels(const FastCall& c, const FastWork& w, const RowGroup& g,
+                     StripStarts& s) noexcept {
+  const float* level = w.gates.levels.data() + g.first * c.gates.level_stride() + c.gates.last();
+  for (Index n = 0; n < g.rows; ++n)
+    s.base[n] += static_cast<double>(level[n * c.gates.level_stride()]);
+}
+
+bool run_gated_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                     const FastBlock& block, const FastStrip& strip, bool careful) noexcept {
+  const Gates& gates = c.gates;
+  std::array<double, 12> next;
+  std::array<Index, 12> own;
+  FastGates to;
+  to.ratio = gates.ratio(), to.last = gates.last(), to.level_stride = gates.level_stride();
+  to.levels = w.gates.levels.data() + g.first * gates.level_stride();
+  to.count = w.gates.count.data() + g.first, to.next = next.data();
+  if (gates.has_products()) {
+    to.q = w.gates.q.data() + g.first * gates.channels(), to.channels = gates.channels();
+    to.k = gates.has_keys() ? w.gates.keys.data() : block.k;
+    to.products = w.gates.products.data();
+  }
+  if (!gates.term().gate_own) {
+    for (Index n = 0; n < g.rows; ++n) {
+      const QueryPlace& p = g.row[n].place;
+      own[static_cast<std::size_t>(n)] =
+          p.order >= 0 && p.order < c.Tk ? p.begin + p.order - keys.begin : -1;
+    }
+    to.own = own.data();
+  }
+  const auto& run = careful ? c.gate_kernels.rescale : c.gate_kernels.strip;
+  const bool done = run[g.kind](block, strip, to);
+  if (done || careful) std::copy_n(next.begin(), g.rows, w.gates.count.begin() + g.first);
+  return done;
+}
+
+}  // namespace posenc::v0::detail
