@@ -22,7 +22,9 @@ namespace {
 // p, s and a block of q and g stay in the second cache; k and v are read from there too.
 constexpr Index kTileRows = kStripRows == 12 ? 96 : 48;
 constexpr Index kTileKeys = kStripRows == 12 ? 128 : 192;
-constexpr Index kTileStride = kTileKeys + (kLanes > 1 ? std::max<Index>(kLanes, 8) : 16);
+// Behind the keys of a row stand zeros of a vector or of a strip of rows, and consecutive rows meet other sets of the cache.
+constexpr Index kBehind = kLanes == 1 || kStripRows == 12 ? 16 : 8;
+constexpr Index kTileStride = kTileKeys + std::max(kLanes, kBehind);
 static_assert(kTileStride - kTileKeys >= kStripRows);
 
 template <int R, int N, bool kStart>
