@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefill of random models with their own attention and with posenc's, in turn: seconds and peak memory, medians of pairs.
 
-python hf_attention.py [--threads N] [--rounds N] [--dtype TYPE] [--train] [--rows N] [TOKENS ...]
+python hf_attention.py [--threads N] [--rounds N] [--dtype TYPE] [--train] [--rows N] [--decode] [TOKENS ...]
 
-With --rows the batch has N rows of mixed lengths, from a quarter of the tokens to all of them, and padding behind.
+With --rows the batch has N rows of mixed lengths, from a quarter of the tokens to all of them, and padding behind. With --decode one more
+token is computed after a cache of so many, by decoders whose query heads have keys of their own or share them.
 """
 from __future__ import annotations
 
@@ -93,6 +94,26 @@ def models(tokens: int, dtype: torch.dtype, train: bool, rows: int) -> dict[str,
     return {n: (m.eval().to(dtype), lambda m=m, n=n: step(m, (ids, more.get(n, {})), train)) for n, m in made.items()}
 
 
+def decoders(tokens: int, dtype: torch.dtype) -> dict[str, object]:
+    torch.manual_seed(0)
+    made: dict[str, object] = {}
+    for heads, key_heads, dim in ((8, 8, 64), (8, 4, 64), (16, 4, 128), (16, 16, 128)):
+        for attention in ("sdpa", "eager"):
+            sizes = dict(num_attention_heads=heads, num_key_value_heads=key_heads, head_dim=dim, max_position_embeddings=1 << 20)
+            model = causal("llama", attention, **sizes).eval().to(dtype)
+            cache = transformers.DynamicCache(config=model.config)
+            for layer in range(SIZES["num_hidden_layers"]):
+                cache.update(*torch.randn(2, 1, key_heads, tokens, dim, dtype=dtype), layer)
+
+            def run(model: torch.nn.Module = model, cache: transformers.DynamicCache = cache) -> None:
+                with torch.no_grad():
+                    model(torch.tensor([[5]]), past_key_values=cache, use_cache=True)
+                cache.crop(-1)
+
+            made[f"Llama, {heads}/{key_heads} of {dim}, {attention}"] = model, run
+    return made
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("tokens", nargs="*", type=int, default=[2048])
@@ -101,12 +122,16 @@ def main() -> None:
     words.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     words.add_argument("--train", action="store_true", help="forward and backward")
     words.add_argument("--rows", type=int, default=1, help="of a batch, of mixed lengths")
+    words.add_argument("--decode", action="store_true", help="one more token after a cache of so many")
     words.add_argument("--only", default="", help="models whose name has this in it")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     for tokens in given.tokens:
-        print(f"{given.rows} x {tokens} tokens, 2 layers, 8 heads of 64, {given.dtype}, {torch.get_num_threads()} threads{', training step' * given.train}")
-        for name, (model, run) in models(tokens, getattr(torch, given.dtype), given.train, given.rows).items():  # type: ignore[misc]
+        what = ", one more" if given.decode else ", training step" if given.train else ""
+        print(f"{given.rows} x {tokens} tokens, 2 layers, 8 heads of 64, {given.dtype}, {torch.get_num_threads()} threads{what}")
+        dtype = getattr(torch, given.dtype)
+        made = decoders(tokens, dtype) if given.decode else models(tokens, dtype, given.train, given.rows)
+        for name, (model, run) in made.items():  # type: ignore[misc]
             if given.only not in name:
                 continue
             pairs = []
@@ -118,7 +143,7 @@ def main() -> None:
             medians = [[statistics.median(p[i][j] for p in pairs[1:]) for j in range(3)] for i in range(2)]
             ratios = [statistics.median(b[j] / max(a[j], 1e-9) for a, b in pairs[1:]) for j in range(2)]
             (own_s, _, own_m), (our_s, _, our_m) = medians
-            print(f"{name:27} own {own_s:7.3f} s {own_m:5.0f} MiB | posenc {our_s:7.3f} s {our_m:5.0f} MiB | "
+            print(f"{name:27} own {own_s:8.4f} s {own_m:5.0f} MiB | posenc {our_s:8.4f} s {our_m:5.0f} MiB | "
                   f"time {ratios[0]:.2f} x, processor {ratios[1]:.2f} x, memory {our_m / max(own_m, 1):.2f} x", flush=True)
 
 

@@ -32,8 +32,9 @@ _NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; proj
 _ROW, _EAGER, _FUSED = 128, 256, 1024
 _WINDOWS = 2  # others compute all pairs: so many windows of tokens
 _SLOWER, _WINDOWS_SLOWER = 1024, 8
-# A decode step reads all keys once.
-DECODE = f"one query: its own is faster for 128 to 16384 keys, as measured; {_OVERRIDE}"
+# A decode step reads all keys once. transformers' eager attention repeats keys that heads share, PyTorch's fused one reads them for each head.
+DECODE = f"one query: its own is faster or as fast at every number of keys that was measured; {_OVERRIDE}"
+_DECODE, _DECODE_FUSED = 512, 8192
 _NOT_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
 FUSED = f"PyTorch's fused attention of 16-bit numbers is faster or as fast at every length that was measured; {_OVERRIDE}"
 FUSED_SLOWER = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
@@ -68,16 +69,25 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     return DECODE if tokens == 1 and least > 0 else _fewer(tokens, least)
 
 
-def in_interface(name: str, mask: Any, query: torch.Tensor, causal: bool, position_bias: Any, softcap: Any) -> str:
-    """The same of a call through transformers' AttentionInterface; query [batch, heads, tokens, channels]."""
+def _decode(name: str, query: torch.Tensor, key: torch.Tensor) -> str:
+    """The same of one query in float, without a term or cap of the score."""
+    wide, keys = query.dtype == torch.float32, key.shape[2]
+    if wide and query.shape[1] == key.shape[1]:
+        return DECODE
+    least = _DECODE_FUSED if wide and name == "sdpa" else _DECODE
+    return f"one query with fewer than {least} keys, for which its own is faster; {_OVERRIDE}" if keys < least else ""
+
+
+def in_interface(name: str, mask: Any, query: torch.Tensor, key: torch.Tensor, causal: bool, position_bias: Any, softcap: Any) -> str:
+    """The same of a call through transformers' AttentionInterface; query and key [batch, heads, tokens, channels]."""
     queries = query.shape[2]
     if is_packed(mask):
         return ""
-    if queries == 1:
-        return DECODE
     window = mask.what.window if is_a(mask, Mask) else None
     # In double, or a mask that is read pair by pair.
     slower = softcap is not None or query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
+    if queries == 1:
+        return DECODE if slower or position_bias is not None else _decode(name, query, key)
     if is_a(position_bias, Row):
         return _fewer(queries, _SLOWER if slower else _ROW)
     if name == "eager" and not slower:
@@ -93,7 +103,8 @@ def in_interface(name: str, mask: Any, query: torch.Tensor, causal: bool, positi
 
 
 def whole_layer(module: Any, name: str) -> str:
-    """Why no call of a layer can be worth it; "": one may be."""
+    """Why no call of a layer can be worth it; "": one may be, such as a decode step."""
     has_window = getattr(module, "sliding_window", None) or getattr(module.config, "sliding_window", None)
     narrow = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
-    return FUSED if name == "sdpa" and narrow and not has_window and not hasattr(module, "compute_bias") else ""
+    decodes = getattr(module, "is_causal", False)
+    return FUSED if name == "sdpa" and narrow and not has_window and not decodes and not hasattr(module, "compute_bias") else ""

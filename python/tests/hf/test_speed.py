@@ -39,14 +39,40 @@ def test_short_calls_stay_with_the_model(kind, attention, least):
     assert calls(model, report, 11) == (1, {})
 
 
+def step(model, keys):
+    """One token after a cache of so many keys."""
+    config = model.config
+    torch.manual_seed(1)
+    shape = 1, config.num_key_value_heads, keys, config.hidden_size // config.num_attention_heads
+    cache = transformers.DynamicCache(config=config)
+    for layer in range(config.num_hidden_layers):
+        cache.update(torch.randn(shape, dtype=model.dtype), torch.randn(shape, dtype=model.dtype), layer)
+    with torch.no_grad():
+        return model(torch.tensor([[5]]), past_key_values=cache).last_hidden_state
+
+
 def test_decode_steps_stay_with_the_model():
-    for kind, attention in (("llama", "eager"), ("bloom", None)):
+    for kind, attention in (("llama", "eager"), ("llama", "sdpa"), ("bloom", None)):
         model = build(kind, attention, max_position_embeddings=64)
         report = posenc.hf.accelerate(model, attention=True)
         assert calls(model, report, 1) == (0, {_speed.DECODE: 1}) and "one query" in str(report)
         posenc.hf.restore(model)
         report = posenc.hf.accelerate(model, attention=True, force=True)
         assert calls(model, report, 1) == (1, {})
+
+
+@pytest.mark.parametrize("attention, dtype, shared, least", [
+    ("eager", torch.float32, True, 512), ("sdpa", torch.float32, True, 8192), ("sdpa", torch.bfloat16, True, 512),
+    ("sdpa", torch.bfloat16, False, 512), ("eager", torch.bfloat16, False, 512), ("sdpa", torch.float16, True, 512)])
+def test_decode_steps_of_many_keys(attention, dtype, shared, least):
+    model = build("llama", attention, max_position_embeddings=16384, num_attention_heads=4, num_key_value_heads=2 if shared else 4).to(dtype)
+    before = step(model, least - 1)
+    report = posenc.hf.accelerate(model, pack=False)
+    after = step(model, least - 2), step(model, least - 1)  # with the token's own key
+    (count,) = report.attentions.values()
+    reason = f"one query with fewer than {least} keys, for which its own is faster; force=True overrides"
+    assert count.taken == 1 and dict(count.original) == {reason: 1}
+    torch.testing.assert_close(after[1], before, atol=3e-2 if dtype != torch.float32 else 1e-5, rtol=0)
 
 
 def test_fused_attention_stays_unless_windows_are_short():
