@@ -27,8 +27,9 @@ struct Capped {
 };
 #if HWY_HAVE_SCALABLE
 HWY_INLINE Capped CapF(F x, float cap, float) {
-  const float t = std::tanh(x / cap);
-  return {cap * t, 1 - t * t};
+  // 1 - tanh^2 would keep no digits of a small slope.
+  const float z = x / cap, e = std::exp(-2 * std::fabs(z)), half = 1 / (1 + e);
+  return {cap * std::tanh(z), 4 * e * half * half};
 }
 HWY_INLINE F HideF(F score, F start) {
   return start == -HUGE_VALF ? start : score;
