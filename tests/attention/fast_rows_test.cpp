@@ -5,7 +5,6 @@
 
 #include "attention/rows_call.h"
 #include "posenc/core/isa.h"
-#include "posenc/positions/sequence.h"
 
 namespace posenc {
 namespace {
@@ -185,74 +184,6 @@ TEST(FastRowsBackward, SoftCaps) {
         call.args.softcap = 1.5, call.args.softcap_after_terms = after;
         EXPECT_EQ(call.wrong_backward(), "") << static_cast<int>(kind) << of_keys << after;
       }
-}
-
-TEST(FastValueRows, LengthsAroundItsBlocks) {
-  constexpr Index kLengths[] = {1, 13, 65};
-  constexpr Index kKeys[] = {1, 129, 300};
-  constexpr Index kDims[] = {1, 8, 20};
-  std::uint64_t seed = 0;
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    for (const Index queries : kLengths)
-      for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
-        ++seed;
-        const Index keys = std::max(queries, kKeys[seed % std::size(kKeys)]);
-        RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
-                      seed);
-        call.add(call.value_rows(kind, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
-        if (seed % 3 == 0) call.add(call.rows(kind, false, 1, 2));
-        call.args.mask.causal = seed % 3 == 1;
-        if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
-        ASSERT_EQ(call.wrong(), "")
-            << isa_name(isa) << " " << queries << " queries, " << keys << " keys, head of "
-            << call.D << ", rows " << static_cast<int>(kind);
-      }
-  }
-  reset_isa();
-}
-
-// Scores that outgrow the reference of a row after other blocks, and weights that all lie far below it.
-TEST(FastValueRows, ReferencesThatMove) {
-  for (const double scale : {100.0, -100.0}) {
-    RowsCall call(1, 70, 400, 1, 8, 9);
-    call.add(call.value_rows(Rows::clipped, 1, 1));
-    for (std::size_t j = 0; j < 200; ++j)  // the first keys are nearly equal
-      for (std::size_t c = 0; c < 8; ++c) call.narrow[1][j * 8 + c] *= 0.01f;
-    call.wide[1].assign(call.narrow[1].begin(), call.narrow[1].end());
-    call.args.scale = scale / 4;
-    const CallResult got = of_attend(call.args), want = forward_of_reference(call.plain());
-    EXPECT_LE(difference(got.out, want.out), 1e-3);  // rounding of scores of 1000
-    const std::vector<double> number{-500.0};
-    ProductTerm all;
-    all.table = tensor(number.data(), {1, 1, 1, 1});
-    call.add(all);
-    call.args.scale = 0.25;
-    EXPECT_EQ(call.wrong(), "");
-  }
-}
-
-TEST(FastValueRows, RowsPickedByPairs) {
-  for (int way = 0; way < 5; ++way) {
-    PairsCall call(false, way);
-    const auto product = std::get<ProductTerm>(call.terms[0]);
-    call.terms = {ValueRowsTerm{{product}, 0.7}};
-    call.args.terms = call.terms;
-    EXPECT_EQ(call.wrong(), "") << way;
-  }
-}
-
-TEST(FastValueRows, LeavesTablesToTheExactEngine) {
-  RowsCall call(1, 100, 200, 2, 8, 3);
-  call.add(call.value_rows(Rows::each, 1, 2));
-  AttentionArgs exact = call.args;
-  exact.exact = true;
-  call.tables.back()[(601 + 330) * 8 + 3] = std::nan("");
-  EXPECT_EQ(difference(of_attend(call.args).out, of_attend(exact).out) <= kFloatError, true);
-  const PlanExplanation e = explain_plan(call.args);
-  EXPECT_EQ(e.engine + ", " + e.backward_engine, "fast, exact");
-  EXPECT_EQ(e.backward_others.at(0).why_not,
-            "gradients of rows that are added to values are not computed by it");
 }
 
 TEST(FastRowsBackward, LengthsAroundItsTiles) {

@@ -141,6 +141,24 @@ TEST(FastTiles, DiagonalsAndDot) {
   });
 }
 
+TEST(FastTiles, ScaledSums) {
+  test::Random random(8);
+  on_every_isa_tiles([&](const FastTileKernels& k, const FastKernels&) {
+    const Index keys = 3 * k.lanes;
+    const TileFloats s = tile_floats(random, keys), p = tile_floats(random, keys),
+                     x = tile_floats(random, keys);
+    std::vector<std::int32_t> index;
+    for (Index j = 0; j < keys; ++j) index.push_back(static_cast<std::int32_t>(j * 7 % keys));
+    TileFloats slice = s, indexed = s;
+    k.add_scaled(slice.data(), p.data(), x.data(), keys);
+    k.add_scaled_indexed(indexed.data(), p.data(), x.data(), index.data(), keys);
+    for (Index j = 0; j < keys; ++j) {
+      ASSERT_NEAR(wide(slice, j), wide(s, j) + wide(p, j) * wide(x, j), 1e-5);
+      ASSERT_NEAR(wide(indexed, j), wide(s, j) + wide(p, j) * wide(x, j * 7 % keys), 1e-5);
+    }
+  });
+}
+
 TEST(FastTiles, ProductsAlongDiagonals) {
   test::Random random(7);
   on_every_isa_tiles([&](const FastTileKernels& k, const FastKernels&) {

@@ -113,7 +113,11 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     FastTileRows rows;
     rows.q = w.q.data() + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
     rows.start = given ? start.at : nullptr, rows.shift = start.shift;
-    rows.less = w.less.data() + g.first;
+    const ValueGroup group{g,       &g - w.groups.begin(),
+                           t.keys,  whole_vectors(start.keys, k.lanes),
+                           rows.g,  t.p + at,
+                           t.s + at};
+    rows.less = c.value_gradients.take_less(group, w.less.data() + g.first, w.value_gradients);
     rows.p = t.p + at, rows.s = t.s + at, rows.keys = start.keys;
     const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
     if (c.is_capped())
@@ -123,7 +127,8 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
                                    c.cap, k.tile_stride);
     else
       k.slopes[g.kind][given ? 1 : 0](tile, rows);
-    written = whole_vectors(start.keys, k.lanes);
+    c.value_gradients.add_slopes(group, w.value_gradients);
+    written = group.count;
   }
   // Sums of diagonals read a vector more, which is 0 behind a whole tile.
   const Index end =
@@ -156,6 +161,8 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
     c.cap_kernels.multiply(t.s, w.cap_slopes.data() + (t.s - w.s.data()), rows, count,
                            c.tiles.tile_stride);
   }
+  c.value_gradients.add_tile({t.first, t.end, t.first - w.groups.begin(), t.keys, g, t.p},
+                             w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
   c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
@@ -242,7 +249,10 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
+    c.value_gradients.begin_head(w.value_gradients);
     run_head(c, p, h, part, dq, w);
+    c.value_gradients.end_head(p.b, h, part, w.g.data(), {w.groups.begin(), w.groups.end()},
+                               w.value_gradients);
     c.products.add_keys(p.b, h, p.slice, p.keys, w.dk.data(), c.q_width);
     for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i) {
       c.products.add_query(p.b, h, i, dq + i * c.q_width);
@@ -317,8 +327,6 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
     if (term_class(t) == TermClass::distance_curve)
       return "gradients of a function of the distance are not computed by it";
     if (Gates::has(t)) return "gradients of gates are not computed by it";
-    if (ValueRows::has(t))
-      return "gradients of rows that are added to values are not computed by it";
   }
   return fast_why_not(call, lowered);
 }
@@ -346,6 +354,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.terms.finish();
   c.products.finish(executor);
   c.row_gradients.finish(executor);
+  c.value_gradients.finish();
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

@@ -5,6 +5,7 @@
 #include "attention/fast/row_facts.h"
 #include "attention/fast/row_gradients.h"
 #include "attention/fast/term_sums.h"
+#include "attention/fast/value_gradients.h"
 
 namespace posenc::inline v0::detail {
 
@@ -36,6 +37,7 @@ struct BackwardCall : FastCall {
   ProductGradients products;
   RowGradients row_gradients;
   FastTermSums terms;
+  ValueGradients value_gradients;
 
   bool adds_to_q() const noexcept { return products.adds_to_q() || row_gradients.adds_to_q(); }
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
@@ -64,6 +66,7 @@ struct BackwardWork : FastRowWork {
   std::span<float> vector;    // of q
   std::span<double> content;  // gradient of q by products of terms
   RowGradientsWork row_gradients;
+  ValueGradientsWork value_gradients;
 };
 
 }  // namespace posenc::v0::detail

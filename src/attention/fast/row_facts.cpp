@@ -124,7 +124,7 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
 
 bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResult& d,
                     const Executor& executor) noexcept {
-  if (!call_.rows.are_bounded()) return false;
+  if (!call_.rows.are_bounded() || !call_.value_rows.are_bounded()) return false;
   std::atomic<bool> bounded{true}, again{false};
   const auto scratch = [&](Index task) {
     float* x = scratch_.data() + task * 2 * width_;

@@ -196,23 +196,6 @@ void RowGradients::add_content(const RowGradientsWork& w, Index i, double* to) c
 
 namespace {
 
-// d_row of each step, `stride` apart, times factor, to its row of a slab.
-void add_steps(const RowTerm& t, const TensorView& to, Index batch, Index group, double factor,
-               const float* d_rows, Index stride) noexcept {
-  for (Index step = 0; step < t.steps(); ++step) {
-    const Index row = t.row[static_cast<std::size_t>(step)];
-    if (row < 0) continue;
-    const Index at = batch * to.stride[0] + group * to.stride[1] + row * to.stride[2];
-    const float* d = d_rows + step * stride;
-    if (to.dtype == DType::f64 && to.stride[3] == 1) {
-      double* x = static_cast<double*>(to.data) + at;
-      for (Index c = 0; c < t.channels; ++c) x[c] += factor * static_cast<double>(d[c]);
-      continue;
-    }
-    for (Index c = 0; c < t.channels; ++c)
-      add_element(to.data, to.dtype, at + c * to.stride[3], factor * static_cast<double>(d[c]));
-  }
-}
 // x holds the scale of the term and log2(e), keys neither.
 double factor_of(const RowTerm& t) noexcept {
   return t.of_keys ? t.term->scale : kLn2;
@@ -227,8 +210,7 @@ void RowGradients::end_head(Index b, Index h, const RowGradientsWork& w) noexcep
     if (to.empty()) continue;
     const float* d = at_step(t, w.terms[n].d_rows, 0);
     if (wanted_[n].kept.empty()) {
-      add_steps(t, to, to.shape[0] == 1 ? 0 : b, Grouping{call_.H, to.shape[1]}.of(h), factor_of(t),
-                d, width(t));
+      add_table_rows(t, to, t.slab(b, h, call_.H), factor_of(t), d, width(t));
       continue;
     }
     float* kept = wanted_[n].kept.data() + (b * call_.H + h) * t.steps() * t.channels;
@@ -243,16 +225,17 @@ void RowGradients::finish(const Executor& executor) noexcept {
     const Wanted& wanted = wanted_[n];
     if (wanted.kept.empty()) continue;
     const TensorView& to = wanted.to;
-    const Index groups = to.shape[1], size = t.steps() * t.channels;
-    parallel_for(executor, to.shape[0] * groups,
+    const Index size = t.steps() * t.channels;
+    parallel_for(executor, to.shape[0] * to.shape[1],
                  static_cast<Index>(wanted.kept.size()) / kValuesPerTask,
                  [&](Index begin, Index end) noexcept {
                    for (Index slab = begin; slab < end; ++slab)
                      for (Index b = 0; b < call_.B; ++b)
                        for (Index h = 0; h < call_.H; ++h)
                          if (t.slab(b, h, call_.H) == slab)
-                           add_steps(t, to, slab / groups, slab % groups, factor_of(t),
-                                     wanted.kept.data() + (b * call_.H + h) * size, t.channels);
+                           add_table_rows(t, to, slab, factor_of(t),
+                                          wanted.kept.data() + (b * call_.H + h) * size,
+                                          t.channels);
                  });
   }
 }

@@ -64,6 +64,23 @@ bool take_table_row(const ConstTensorView& t, Index slab, Index row, double fact
   return bounded;
 }
 
+void add_table_rows(const RowSteps& t, const TensorView& to, Index slab, double factor,
+                    const float* d, Index stride) noexcept {
+  const Index channels = to.shape[3], batch = slab / to.shape[1], group = slab % to.shape[1];
+  for (Index step = 0; step < t.steps(); ++step, d += stride) {
+    const Index row = t.row[static_cast<std::size_t>(step)];
+    if (row < 0) continue;
+    const Index at = batch * to.stride[0] + group * to.stride[1] + row * to.stride[2];
+    if (to.dtype == DType::f64 && to.stride[3] == 1) {
+      double* x = static_cast<double*>(to.data) + at;
+      for (Index c = 0; c < channels; ++c) x[c] += factor * static_cast<double>(d[c]);
+      continue;
+    }
+    for (Index c = 0; c < channels; ++c)
+      add_element(to.data, to.dtype, at + c * to.stride[3], factor * static_cast<double>(d[c]));
+  }
+}
+
 RowSteps find_steps(const ReadyCall& c, const PickedRows& picked, CallArena& arena) {
   RowSteps t;
   const std::optional<WholeDistances> d = line_distances(c, picked);

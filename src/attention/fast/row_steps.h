@@ -44,5 +44,19 @@ inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads
 // is 0.
 bool take_table_row(const ConstTensorView&, Index slab, Index row, double factor, float* to,
                     Index step) noexcept;
+// Adds to a gradient of the table: factor times d[step], `stride` apart, to the row of each step.
+void add_table_rows(const RowSteps&, const TensorView& to, Index slab, double factor,
+                    const float* d, Index stride) noexcept;
+
+// put(step, sum) of each run of neighbours that read one step.
+template <class Put>
+void each_step_sum(const std::int32_t* step, const float* x, Index count, const Put& put) noexcept {
+  for (Index j = 0; j < count;) {
+    const Index at = step[j];
+    float sum = x[j++];
+    for (; j < count && step[j] == at; ++j) sum += x[j];
+    put(at, sum);
+  }
+}
 
 }  // namespace posenc::v0::detail

@@ -43,7 +43,7 @@ Index entry_of_token(const ConstHeads& x, Index heads, Index b, Index token, Ind
 
 FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
                            const AttentionGradients& g, Index pieces, Index slices,
-                           CallArena& arena)
+                           Index most_parts, CallArena& arena)
     : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
   want_terms(arena);
   const bool owned = has_owners(g.bias, c, slices);
@@ -51,7 +51,7 @@ FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
   by_group_ = line_wanted_ && owned && pieces * group_lines <= kMostSums;
   if (by_group_) size_ = group_lines;
   parts_ = owned ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1,
-                                     std::max<Index>(1, pieces))
+                                     std::clamp<Index>(pieces, 1, most_parts))
                  : 1;
   sums_ = arena.array<double>(parts_ * size_);
   lines_ = arena.array<double>(by_group_ ? c.starts.line_numbers() : 0);

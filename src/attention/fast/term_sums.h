@@ -21,8 +21,9 @@ struct ScoreSlopes {
 // What pieces share has an array for each part of the pieces; the parts are added in their order.
 class FastTermSums {
  public:
+  // most_parts: that other sums of the call allow.
   FastTermSums(const FastCall&, const FastTileKernels&, const AttentionGradients&, Index pieces,
-               Index slices, CallArena&);
+               Index slices, Index most_parts, CallArena&);
 
   // Pieces [first_of(part), first_of(part + 1)) are done one after the other.
   Index parts() const noexcept { return parts_; }

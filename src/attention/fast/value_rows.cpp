@@ -16,20 +16,49 @@ std::string_view ValueRows::why_not(const ReadyCall& c, const Term& t) noexcept 
   return steps_why_not(c, std::get<ValueRowsTerm>(t));
 }
 
-ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, CallArena& arena) {
+ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, bool for_gradients,
+                     CallArena& arena) {
   const std::span<const Term> terms = c.args.terms;
   all_ = arena.objects<ValueRowTerm>(std::count_if(terms.begin(), terms.end(), has));
   std::size_t n = 0;
-  for (const Term& term : terms) {
-    if (!has(term)) continue;
+  for (std::size_t number = 0; number < terms.size(); ++number) {
+    if (!has(terms[number])) continue;
     ValueRowTerm& t = all_[n++];
-    t.term = std::get_if<ValueRowsTerm>(&term);
+    t.term = std::get_if<ValueRowsTerm>(&terms[number]), t.number = number;
     static_cast<RowSteps&>(t) = find_steps(c, *t.term, arena);
-    pack_table(t, k, arena);
+    if (for_gradients)
+      pack_steps(t, k, arena);
+    else
+      pack_channels(t, k, arena);
   }
 }
 
-void ValueRows::pack_table(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {
+bool ValueRows::are_bounded() const noexcept {
+  return std::all_of(all_.begin(), all_.end(), [](const ValueRowTerm& t) {
+    return std::all_of(t.bounded.begin(), t.bounded.end(), [](std::uint8_t x) { return x != 0; });
+  });
+}
+
+void ValueRows::pack_steps(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {
+  const ConstTensorView& table = t.term->table;
+  const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes, V = table.shape[3];
+  const Index steps = block_count(t.steps(), panel) * panel;
+  t.slab_size = steps * V;
+  const std::span<float> to = arena.array<float>(slabs * t.slab_size);
+  const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs);
+  t.table = to, t.bounded = bounded;
+  if (arena.counts()) return;
+  std::fill(bounded.begin(), bounded.end(), std::uint8_t{1});
+  for (Index n = 0; n < slabs * steps; ++n) {
+    const Index slab = n / steps, s = n % steps;
+    const Index row = s < t.steps() ? t.row[static_cast<std::size_t>(s)] : -1;
+    float* x = to.data() + slab * t.slab_size + s / panel * panel * V + s % panel;
+    if (!take_table_row(table, slab, row, t.term->scale, x, panel))
+      bounded[static_cast<std::size_t>(slab)] = 0;
+  }
+}
+
+void ValueRows::pack_channels(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {
   const ConstTensorView& table = t.term->table;
   const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes, V = table.shape[3];
   const Index panels = block_count(V, panel);
@@ -89,19 +118,11 @@ void sum_row(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTe
              Index count, Index n, Index first, float* to) noexcept {
   const float* p = w.weights.data() + n * c.kernels.block_keys;
   const FastRow& r = g.row[n];
-  const std::int32_t* step = t.by_line ? t.step + t.entry(c, r) + keys.begin : nullptr;
-  for (Index j = 0; j < count;) {
-    if (step == nullptr) {
-      const Index row = picked_row(c, *t.term, r, keys.begin + j);
-      if (row >= 0) to[row] += p[j];
-      ++j;
-      continue;
-    }
-    const Index at = step[j];
-    float sum = p[j++];
-    for (; j < count && step[j] == at; ++j) sum += p[j];
-    to[at - first] = sum;
-  }
+  if (t.by_line)
+    return each_step_sum(t.step + t.entry(c, r) + keys.begin, p, count,
+                         [&](Index step, float sum) { to[step - first] = sum; });
+  for (Index j = 0; j < count; ++j)
+    if (const Index row = picked_row(c, *t.term, r, keys.begin + j); row >= 0) to[row] += p[j];
 }
 
 }  // namespace

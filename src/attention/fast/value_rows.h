@@ -18,7 +18,10 @@ struct FastWork;
 
 struct ValueRowTerm : RowSteps {
   const ValueRowsTerm* term = nullptr;
-  std::span<const float> table;  // [slab][panels of channels][steps][panel]: times the term's scale
+  std::size_t number = 0;  // of the terms of the call
+  // Times the term's scale: [slab][panels of channels][steps][panel]; for gradients [slab][panels of steps][channels]
+  // [panel].
+  std::span<const float> table;
   Index slab_size = 0;
   std::span<const std::uint8_t> bounded;  // [slab]: float holds its numbers
 
@@ -29,16 +32,19 @@ struct ValueRowTerm : RowSteps {
 
 class ValueRows {
  public:
-  ValueRows(const ReadyCall&, const FastKernels&, CallArena&);
+  ValueRows(const ReadyCall&, const FastKernels&, bool for_gradients, CallArena&);
 
   static bool has(const Term&) noexcept;
   static std::string_view why_not(const ReadyCall&, const Term&) noexcept;
 
   bool none() const noexcept { return all_.empty(); }
   std::span<const ValueRowTerm> all() const noexcept { return all_; }
+  // Whether float holds all tables.
+  bool are_bounded() const noexcept;
 
  private:
-  void pack_table(ValueRowTerm&, const FastKernels&, CallArena&);
+  void pack_channels(ValueRowTerm&, const FastKernels&, CallArena&);
+  void pack_steps(ValueRowTerm&, const FastKernels&, CallArena&);
 
   std::span<ValueRowTerm> all_;
 };

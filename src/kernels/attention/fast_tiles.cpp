@@ -135,6 +135,26 @@ void Diagonals(float* to, const float* a, Index rows, Index keys) noexcept {
   }
 }
 
+void AddScaled(float* s, const float* p, const float* x, Index keys) noexcept {
+  for (Index j = 0; j < keys; j += kLanes)
+    StoreF(s + j, MulAddF(LoadF(p + j), LoadF(x + j), LoadF(s + j)));
+}
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
+void AddScaledIndexed(float* s, const float* p, const float* x, const std::int32_t* index,
+                      Index keys) noexcept {
+  for (Index j = 0; j < keys; ++j) s[j] += p[j] * x[index[j]];
+}
+#else
+void AddScaledIndexed(float* s, const float* p, const float* x, const std::int32_t* index,
+                      Index keys) noexcept {
+  const hn::RebindToSigned<FTag> di;
+  for (Index j = 0; j < keys; j += kLanes) {
+    const F y = hn::GatherIndex(FTag(), x, hn::LoadU(di, index + j));
+    StoreF(s + j, MulAddF(LoadF(p + j), y, LoadF(s + j)));
+  }
+}
+#endif
+
 float Dot(const float* a, const float* b, Index n) noexcept {
   F sum = SetF(0);
   for (Index i = 0; i < n; i += kLanes) sum = MulAddF(LoadF(a + i), LoadF(b + i), sum);
@@ -156,6 +176,8 @@ constexpr FastTileKernels kTileKernels{kLanes,
                                        AddRowsAlong,
                                        AddOuterAlong,
                                        Diagonals,
+                                       AddScaled,
+                                       AddScaledIndexed,
                                        Dot};
 
 }  // namespace

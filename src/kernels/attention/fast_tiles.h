@@ -60,6 +60,10 @@ struct FastTileKernels {
   // to[n] = sum over i of a[i][n - (rows - 1) + i], n of rows - 1 + keys and up to a vector more. A vector of zeros
   // stands before and behind each row.
   void (*diagonals)(float* to, const float* a, Index rows, Index keys) noexcept;
+  // s[j] += p[j] x[j], and x[index[j]]; whole vectors.
+  void (*add_scaled)(float* s, const float* p, const float* x, Index keys) noexcept;
+  void (*add_scaled_indexed)(float* s, const float* p, const float* x, const std::int32_t* index,
+                             Index keys) noexcept;
   float (*dot)(const float* a, const float* b, Index n) noexcept;  // n: whole vectors
 };
 const FastTileKernels& fast_tile_kernels(Isa);
