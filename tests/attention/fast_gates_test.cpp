@@ -4,45 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attention/float_call.h"
+#include "attention/gated_call.h"
 #include "posenc/core/isa.h"
 
 namespace posenc {
 namespace {
-
-struct GatedCall : FloatCall {
-  // rows: of the table; scale: of a gate's product. Products are near 0, and half of each key counts.
-  GatedCall(Index queries, Index keys, Index rows, std::uint64_t seed, double scale = 0.4,
-            Index heads = 2, Index groups = 1)
-      : FloatCall(1, queries, keys, heads, groups, seed % 2 == 0 ? 8 : 5, 8, seed),
-        random(seed + 1),
-        table(random.normals(static_cast<std::size_t>(rows * D))) {
-    term.table = tensor(std::as_const(table).data(), {1, 1, rows, D});
-    term.query = term.key = kContent;
-    term.gate_scale = scale, term.scale = 0.3;
-    args.mask.causal = true;
-  }
-  const std::vector<Term>& of_term() {
-    terms = {term};
-    args.terms = terms;
-    return terms;
-  }
-  // Products of a gate that are not those of q and k.
-  ConstHeads vectors(Index tokens, Index count, Index channels) {
-    given.push_back(random.normals(static_cast<std::size_t>(tokens * count * channels)));
-    return heads(tensor(std::as_const(given.back()).data(), {1, tokens, count, channels}),
-                 HeadsLayout::bthd);
-  }
-  std::string wrong_of() {
-    of_term();
-    return wrong();
-  }
-  test::Random random;
-  std::vector<double> table;
-  std::vector<std::vector<double>> given;
-  GatesTerm term;
-  std::vector<Term> terms;
-};
 
 TEST(FastGates, LengthsAndRowsOfTheTable) {
   constexpr Index kLengths[] = {1, 7, 13, 16, 64, 65, 129, 200, 300},

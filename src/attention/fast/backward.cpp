@@ -36,6 +36,7 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   find_rows(c, {b, h, h + 1, 0, c.Tq, b}, w);
   take_row_terms(c, w);
   c.row_gradients.begin_head(b, h, w.row_gradients);
+  c.gate_gradients.begin_head(b, h, w, w.gate_gradients);
   for (Index i = 0; i < c.padded_rows(); ++i) {
     const auto row = static_cast<std::size_t>(i);
     float *q = w.q.data() + i * c.q_width, *g = w.g.data() + i * c.g_width;
@@ -99,6 +100,11 @@ struct Tile {
   float *p, *s;  // of the first row
 };
 
+GateTile gate_tile(const Tile& t, const RowGroup& g, const BackwardWork& w,
+                   const FastTileKeys& packed) noexcept {
+  return {&g, &g - w.groups.begin(), g.first - t.first->first, t.keys, &packed};
+}
+
 // p and s of one group. What it does not see is 0.
 void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
@@ -106,20 +112,24 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
   Index written = 0;
   if (c.reads(g, t.keys)) {
     StripStarts start;
-    const bool given = fill_starts(c, w, g, t.keys, start);
+    bool given = fill_starts(c, w, g, t.keys, start);
+    FastTileRows rows;
+    rows.q = w.q.data() + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
+    rows.start = given ? start.at : nullptr, rows.keys = start.keys;
+    const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
+    if (!c.gates.none() &&
+        c.gate_gradients.open(gate_tile(t, g, w, tile), rows, start, w.gate_gradients))
+      rows.start = start.at, given = true;
     for (Index n = 0; n < g.rows; ++n)
       start.shift[n] =
           static_cast<float>(start.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
-    FastTileRows rows;
-    rows.q = w.q.data() + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
-    rows.start = given ? start.at : nullptr, rows.shift = start.shift;
+    rows.shift = start.shift;
     const ValueGroup group{g,       &g - w.groups.begin(),
                            t.keys,  whole_vectors(start.keys, k.lanes),
                            rows.g,  t.p + at,
                            t.s + at};
     rows.less = c.value_gradients.take_less(group, w.less.data() + g.first, w.value_gradients);
-    rows.p = t.p + at, rows.s = t.s + at, rows.keys = start.keys;
-    const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
+    rows.p = t.p + at, rows.s = t.s + at;
     if (c.is_capped())
       c.cap_kernels.slopes[g.kind](tile,
                                    {rows, start.base, w.reference.data() + g.first,
@@ -164,9 +174,38 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
   c.value_gradients.add_tile({t.first, t.end, t.first - w.groups.begin(), t.keys, g, t.p},
                              w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
+  if (!c.gates.none()) {
+    add_terms();
+    for (const RowGroup* of = t.first; of < t.end; ++of)
+      if (c.reads(*of, t.keys))
+        c.gate_gradients.pull(gate_tile(t, *of, w, {}),
+                              t.s + (of->first - row) * c.tiles.tile_stride, w.gate_gradients);
+  }
   c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
-  if (!c.is_capped() || c.cap.starts) add_terms();
+  if (c.gates.none() && (!c.is_capped() || c.cap.starts)) add_terms();
+}
+
+// Counts of gates, before the tiles of a head: from the last one on, as long as a row counts.
+void count_gates(BackwardCall& c, const Piece& piece, Index h, BackwardWork& w) noexcept {
+  if (c.gates.none()) return;
+  const Index size = c.tiles.tile_keys;
+  const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
+  for (Index n = block_count(piece.keys.end, size) - 1; n >= 0; --n) {
+    const Run keys{n * size, std::min(piece.keys.end, (n + 1) * size)};
+    bool taken = false;
+    for (const RowGroup& g : w.groups) {
+      if (!c.gate_gradients.counts(g, w.gate_gradients) || !c.reads(g, keys)) continue;
+      if (!taken) take_keys(c, piece.b, h, keys, w), taken = true;
+      StripStarts start;
+      FastTileRows rows;
+      rows.q = w.q.data() + g.first * c.q_width;
+      rows.start = fill_starts(c, w, g, keys, start) ? start.at : nullptr, rows.keys = start.keys;
+      if (rows.keys > 0)
+        c.gate_gradients.add_counts({&g, &g - w.groups.begin(), 0, keys, &tile}, rows,
+                                    w.gate_gradients);
+    }
+  }
 }
 
 // All tiles of one head against the keys of the piece.
@@ -196,6 +235,7 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
   std::fill(w.content.begin(), w.content.end(), 0.0);
   if (c.products.adds_to_q()) c.products.add_content(b, i, dq, w.content.data());
   c.row_gradients.add_content(w.row_gradients, i, w.content.data());
+  c.gate_gradients.add_content(w.gate_gradients, i, w.content.data());
   if (!c.along.empty()) {
     take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
     double sum = 0;
@@ -250,9 +290,11 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
     c.value_gradients.begin_head(w.value_gradients);
+    count_gates(c, p, h, w);
     run_head(c, p, h, part, dq, w);
     c.value_gradients.end_head(p.b, h, part, w.g.data(), {w.groups.begin(), w.groups.end()},
                                w.value_gradients);
+    c.gate_gradients.end_head(p.b, h, w.q.data(), w.gate_gradients);
     c.products.add_keys(p.b, h, p.slice, p.keys, w.dk.data(), c.q_width);
     for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i) {
       c.products.add_query(p.b, h, i, dq + i * c.q_width);
@@ -285,37 +327,6 @@ void add_slices(BackwardCall& c, std::span<BackwardWork> works, const Executor& 
         c.products.add_query(b, h, i, c.q_sum(0, b, h) + i * c.q_width);
 }
 
-// d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.
-void add_factors(const BackwardCall& c) noexcept {
-  const AttentionGradients& g = c.gradients;
-  if (c.along.empty() && g.sink.empty()) return;
-  const auto add = [](const TensorView& to, Index first, Index second, double x) {
-    const Index a = to.shape[0] == 1 ? 0 : first;
-    const Index at =
-        to.rank == 1 ? second * to.stride[0] : a * to.stride[0] + second * to.stride[1];
-    add_element(to.data, to.dtype, at, x);
-  };
-  for (Index b = 0; b < c.B; ++b)
-    for (Index h = 0; h < c.H; ++h) {
-      double head = 0, sink = 0;
-      for (Index i = 0; i < c.Tq; ++i) {
-        const double sum = c.facts.log2_sum(b, h, i);
-        const double x = c.along.empty() ? 0 : c.along[static_cast<std::size_t>(c.row_at(b, h, i))];
-        head += c.factor(b, i) * x;
-        if (!g.query_factor.empty())
-          add(g.query_factor, b, i,
-              c.head_scale(b, h) * x +
-                  (c.along_terms.empty()
-                       ? 0
-                       : c.along_terms[static_cast<std::size_t>(c.row_at(b, h, i))]));
-        if (!g.sink.empty() && sum != HUGE_VAL)
-          sink -= std::exp2(kLog2E * read_number(c.args.sink, h) - sum) * c.facts.less(b, h, i);
-      }
-      if (!g.head_scale.empty()) add(g.head_scale, b, h, head);
-      if (!g.sink.empty()) add(g.sink, 0, h, sink);
-    }
-}
-
 }  // namespace
 
 std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall& lowered) {
@@ -326,8 +337,8 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
     if (term_class(t) == TermClass::distance_curve)
       return "gradients of a function of the distance are not computed by it";
-    if (Gates::has(t)) return "gradients of gates are not computed by it";
   }
+  if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;
   return fast_why_not(call, lowered);
 }
 
@@ -355,6 +366,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.products.finish(executor);
   c.row_gradients.finish(executor);
   c.value_gradients.finish();
+  c.gate_gradients.finish();
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

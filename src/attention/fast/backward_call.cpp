@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/element.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
@@ -13,7 +14,8 @@ constexpr Index kWantedPieces = 8, kSliceTiles = 4, kMostSliceSums = Index{1} <<
 
 Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
   // Gradients of rows of tables are summed over all keys.
-  if (!c.rows.none()) return 1;
+  // Gates pass on what they get from key to key.
+  if (!c.rows.none() || !c.gates.none()) return 1;
   const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
   const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
   const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
@@ -40,6 +42,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       facts(*this, arena, executor),
       products(*this, g, cut.slices, arena),
       row_gradients(*this, tiles, g, q_width, arena),
+      gate_gradients(*this, tiles, g, q_width, arena),
       terms(*this, tiles, g, cut.pieces, cut.slices,
             ValueGradients::most_parts(*this, g, cut.slices), arena),
       value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena) {
@@ -79,6 +82,38 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   content = arena.array<double>(c.adds_to_q() ? c.D : 0);
   row_gradients = c.row_gradients.work(count, arena);
   value_gradients = c.value_gradients.work(count, arena);
+  gate_gradients = c.gate_gradients.work(count, arena);
+}
+
+// d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.
+void add_factors(const BackwardCall& c) noexcept {
+  const AttentionGradients& g = c.gradients;
+  if (c.along.empty() && g.sink.empty()) return;
+  const auto add = [](const TensorView& to, Index first, Index second, double x) {
+    const Index a = to.shape[0] == 1 ? 0 : first;
+    const Index at =
+        to.rank == 1 ? second * to.stride[0] : a * to.stride[0] + second * to.stride[1];
+    add_element(to.data, to.dtype, at, x);
+  };
+  for (Index b = 0; b < c.B; ++b)
+    for (Index h = 0; h < c.H; ++h) {
+      double head = 0, sink = 0;
+      for (Index i = 0; i < c.Tq; ++i) {
+        const double sum = c.facts.log2_sum(b, h, i);
+        const double x = c.along.empty() ? 0 : c.along[static_cast<std::size_t>(c.row_at(b, h, i))];
+        head += c.factor(b, i) * x;
+        if (!g.query_factor.empty())
+          add(g.query_factor, b, i,
+              c.head_scale(b, h) * x +
+                  (c.along_terms.empty()
+                       ? 0
+                       : c.along_terms[static_cast<std::size_t>(c.row_at(b, h, i))]));
+        if (!g.sink.empty() && sum != HUGE_VAL)
+          sink -= std::exp2(kLog2E * read_number(c.args.sink, h) - sum) * c.facts.less(b, h, i);
+      }
+      if (!g.head_scale.empty()) add(g.head_scale, b, h, head);
+      if (!g.sink.empty()) add(g.sink, 0, h, sink);
+    }
 }
 
 }  // namespace posenc::v0::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call backward: how it is cut, what is summed, and the memory of one thread.
 #pragma once
+#include "attention/fast/gate_gradients.h"
 #include "attention/fast/product_gradients.h"
 #include "attention/fast/row_facts.h"
 #include "attention/fast/row_gradients.h"
@@ -36,10 +37,13 @@ struct BackwardCall : FastCall {
   std::span<double> along_terms;  // the same of products of terms, of which the head has no factor
   ProductGradients products;
   RowGradients row_gradients;
+  GateGradients gate_gradients;
   FastTermSums terms;
   ValueGradients value_gradients;
 
-  bool adds_to_q() const noexcept { return products.adds_to_q() || row_gradients.adds_to_q(); }
+  bool adds_to_q() const noexcept {
+    return products.adds_to_q() || row_gradients.adds_to_q() || !gates.none();
+  }
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
   Index row_at(Index b, Index h, Index i) const noexcept { return (b * H + h) * Tq + i; }
   float* q_sum(Index slice, Index b, Index h) const noexcept {
@@ -67,6 +71,10 @@ struct BackwardWork : FastRowWork {
   std::span<double> content;  // gradient of q by products of terms
   RowGradientsWork row_gradients;
   ValueGradientsWork value_gradients;
+  GateGradientsWork gate_gradients;
 };
+
+// Gradients of the factors of heads and queries, and of the sink.
+void add_factors(const BackwardCall&) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -67,6 +67,11 @@ Gates::Gates(const ReadyCall& c, const FastKernels& k, CallArena& arena, const E
   if (!t.key.content) keys_ = readable_vectors(k, t.key.given, arena, executor);
 }
 
+bool Gates::are_bounded() const noexcept {
+  return std::isfinite(ratio_) &&
+         std::all_of(bounded_.begin(), bounded_.end(), [](std::uint8_t x) { return x != 0; });
+}
+
 void Gates::pack_table(const FastKernels& k, CallArena& arena) {
   const ConstTensorView& table = term_->table;
   const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes;
@@ -98,6 +103,32 @@ GateWork::GateWork(const FastCall& c, Index rows, Index block_keys, CallArena& a
   if (g.has_keys()) keys = arena.array<float>(block_keys * g.channels());
 }
 
+bool take_level_query(const FastCall& c, const FastRow& r, float* to) noexcept {
+  const auto factor = static_cast<float>(c.gates.term().scale * c.factor(r.b, r.i) * kLog2E);
+  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
+}
+
+void fill_levels(const FastCall& c, const RowGroup& g, const float* vectors,
+                 float* levels) noexcept {
+  const Gates& gates = c.gates;
+  const Index slab = slab_of(gates.term().table, g.row->b, g.row->h, c.H);
+  const Index stride = gates.level_stride();
+  for (Index first = 0; first <= gates.last(); first += c.panel)
+    c.row_reads.products[g.kind](levels + first, stride, vectors, c.D,
+                                 gates.table(slab) + first * c.D, c.D, nullptr);
+  for (Index n = 0; n < g.rows; ++n, levels += stride)
+    std::fill(levels + gates.last() + 1, levels + stride, levels[gates.last()]);
+}
+
+bool find_own_keys(const FastCall& c, const RowGroup& g, Run keys, Index* own) noexcept {
+  if (c.gates.term().gate_own) return false;
+  for (Index n = 0; n < g.rows; ++n) {
+    const QueryPlace& p = g.row[n].place;
+    own[n] = p.order >= 0 && p.order < c.Tk ? p.begin + p.order - keys.begin : -1;
+  }
+  return true;
+}
+
 namespace {
 
 // The vector of a query whose products with those of keys are gates.
@@ -107,11 +138,6 @@ bool take_gate_query(const FastCall& c, const FastRow& r, float* to) noexcept {
   if (!t.query.content)
     return take_given(c.kernels, t.query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale), to);
   const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
-  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
-}
-
-bool take_level_query(const FastCall& c, const FastRow& r, float* to) noexcept {
-  const auto factor = static_cast<float>(c.gates.term().scale * c.factor(r.b, r.i) * kLog2E);
   return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
 }
 
@@ -132,13 +158,7 @@ void take_group(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
     }
     if (!bounded) w.left[static_cast<std::size_t>(g.first + n)] = 1;
   }
-  const Index stride = gates.level_stride();
-  float* levels = w.gates.levels.data() + g.first * stride;
-  for (Index first = 0; first <= gates.last(); first += c.panel)
-    c.row_reads.products[g.kind](levels + first, stride, w.gates.vectors.data(), c.D,
-                                 gates.table(slab) + first * c.D, c.D, nullptr);
-  for (Index n = 0; n < g.rows; ++n, levels += stride)
-    std::fill(levels + gates.last() + 1, levels + stride, levels[gates.last()]);
+  fill_levels(c, g, w.gates.vectors.data(), w.gates.levels.data() + g.first * gates.level_stride());
 }
 
 }  // namespace
@@ -199,14 +219,7 @@ bool run_gated_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys
     to.k = gates.has_keys() ? w.gates.keys.data() : block.k;
     to.products = w.gates.products.data();
   }
-  if (!gates.term().gate_own) {
-    for (Index n = 0; n < g.rows; ++n) {
-      const QueryPlace& p = g.row[n].place;
-      own[static_cast<std::size_t>(n)] =
-          p.order >= 0 && p.order < c.Tk ? p.begin + p.order - keys.begin : -1;
-    }
-    to.own = own.data();
-  }
+  if (find_own_keys(c, g, keys, own.data())) to.own = own.data();
   const auto& run = careful ? c.gate_kernels.rescale : c.gate_kernels.strip;
   const bool done = run[g.kind](block, strip, to);
   if (done || careful) std::copy_n(next.begin(), g.rows, w.gates.count.begin() + g.first);

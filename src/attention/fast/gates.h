@@ -41,6 +41,7 @@ class Gates {
   float ratio() const noexcept { return ratio_; }
   const ConstHeads& keys() const noexcept { return keys_; }
   const float* table(Index slab) const noexcept { return table_.data() + slab * slab_size_; }
+  bool are_bounded() const noexcept;  // all slabs, and the ratio
   bool is_bounded(Index slab) const noexcept {
     return bounded_[static_cast<std::size_t>(slab)] != 0;
   }
@@ -69,6 +70,12 @@ struct GateWork {
   std::span<float> vectors;   // [rows of a strip][channels of q]
 };
 
+// The vector of a query whose products with the table are levels. False: float does not hold it.
+bool take_level_query(const FastCall&, const FastRow&, float* to) noexcept;
+// Levels of the rows of a group from these vectors, [rows][level_stride].
+void fill_levels(const FastCall&, const RowGroup&, const float* vectors, float* levels) noexcept;
+// Keys of a block whose gates do not count, by row. False: all count.
+bool find_own_keys(const FastCall&, const RowGroup&, Run keys, Index* own) noexcept;
 // Levels and vectors of the rows of a block. Rows that float cannot work with are left.
 void take_gates(const FastCall&, FastWork&) noexcept;
 // Before the blocks of keys of a group.

@@ -86,6 +86,7 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   float along = 0;
   for (const RowTerm& t : call_.rows.all())
     if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, s.x)) return false;
+  if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, s.x)) return false;
   if (!is_query_bounded(b, h, i, s.x) || !dot(result.out, d.out, b, i, h, s, along)) return false;
   const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
   less_[n] = static_cast<double>(along) - d_sum;
@@ -124,7 +125,8 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
 
 bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResult& d,
                     const Executor& executor) noexcept {
-  if (!call_.rows.are_bounded() || !call_.value_rows.are_bounded()) return false;
+  if (!call_.rows.are_bounded() || !call_.value_rows.are_bounded() || !call_.gates.are_bounded())
+    return false;
   std::atomic<bool> bounded{true}, again{false};
   const auto scratch = [&](Index task) {
     float* x = scratch_.data() + task * 2 * width_;

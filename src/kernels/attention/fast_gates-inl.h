@@ -49,10 +49,14 @@ HWY_INLINE float FirstF(F x) {
 }
 #endif
 
-// 1 / (1 + 2^-x); gates below 2^-64 count as that.
-HWY_INLINE F SigmoidF(F x) {
-  const F one = SetF(1.0f);
-  return DivF(one, AddF(one, Exp2F(MinF(MulF(x, SetF(-1.0f)), SetF(64.0f)))));
+// 1 / (1 + 2^-x) and its slope by x / log2(e); gates below 2^-64 count as that.
+struct Gate2 {
+  F value, slope;
+};
+HWY_INLINE Gate2 SigmoidF(F x) {
+  const F one = SetF(1.0f), shut = Exp2F(MinF(MulF(x, SetF(-1.0f)), SetF(64.0f)));
+  const F value = DivF(one, AddF(one, shut));
+  return {value, MulF(MulF(shut, value), value)};
 }
 
 // y_n = x_n + x_{n + 1} + ...
@@ -69,13 +73,33 @@ HWY_INLINE F AddBehindF(F x) {
 #endif
   return x;
 }
+// y_n = x_n + x_{n - 1} + ...
+template <int kStep>
+HWY_INLINE F AddBeforeF(F x) {
+#if !HWY_HAVE_SCALABLE
+  if constexpr (kStep < kLanes) {
+    const hn::RebindToSigned<FTag> di;
+    const auto lane = hn::And(hn::Iota(di, static_cast<int>(kLanes - kStep)),
+                              hn::Set(di, static_cast<int>(kLanes - 1)));
+    const F moved = hn::TableLookupLanes(x, hn::IndicesFromVec(FTag(), lane));
+    const auto outside = hn::FirstN(FTag(), static_cast<std::size_t>(kStep));
+    return AddBeforeF<2 * kStep>(AddF(x, hn::IfThenZeroElse(outside, moved)));
+  }
+#endif
+  return x;
+}
 
-// Levels at c, which lies between `low` and low + lanes + 1: from two vectors of levels and of what follows them.
-HWY_INLINE F LevelF(const float* levels, Index low, F c) {
+// Levels at c, which lies between `low` and low + lanes + 1: from two vectors of levels and of what follows them. `rise`
+// to the next level; 0 at a whole c, where both are one.
+struct Level {
+  F value, rise;
+};
+HWY_INLINE Level LevelF(const float* levels, Index low, F c) {
   if constexpr (kLanes == 1) {
     const float at = FirstF(c);
     const auto n = static_cast<Index>(at);
-    return SetF(levels[n] + (at - static_cast<float>(n)) * (levels[n + 1] - levels[n]));
+    const float rest = at - static_cast<float>(n), rise = levels[n + 1] - levels[n];
+    return {SetF(levels[n] + rest * rise), SetF(rest == 0 ? 0 : rise)};
   } else {
 #if !HWY_HAVE_SCALABLE
     const hn::RebindToSigned<FTag> di;
@@ -91,45 +115,46 @@ HWY_INLINE F LevelF(const float* levels, Index low, F c) {
       next = hn::IfThenElse(second, hn::TableLookupLanes(LoadF(from + kLanes + 1), index), next);
     }
     const F rest = hn::Sub(c, hn::ConvertTo(FTag(), floor));
-    return MulAddF(rest, hn::Sub(next, level), level);
+    const F rise = hn::IfThenZeroElse(hn::Eq(rest, SetF(0)), hn::Sub(next, level));
+    return {MulAddF(rest, rise, level), rise};
 #endif
   }
 }
 
-// What gates add to the scores of one row. Counts are taken relative to the whole number below that of the keys behind.
-class RowGates {
- public:
-  RowGates(const FastGates& g, int r)
-      : behind_(std::min(g.count[r], static_cast<double>(g.last))),
-        whole_(static_cast<Index>(behind_)),
-        run_(static_cast<float>(behind_ - static_cast<double>(whole_))),
-        levels_(g.levels + r * g.level_stride + whole_),
-        room_(static_cast<float>(g.last - whole_)),
-        first_(run_),
-        own_(g.own == nullptr ? -1 : g.own[r]) {}
-
-  // Of the gates z of a vector of keys, from the last one to the first; start null: 0.
-  HWY_INLINE F operator()(F z, Index key, const float* start) {
-    F gate = SigmoidF(z);
-    if (start != nullptr) gate = ShownF(gate, LoadF(start + key));
-    if (HWY_UNLIKELY(own_ >= key && own_ < key + kLanes)) gate = WithoutLaneF(gate, own_ - key);
-    const F sum = AddBehindF<1>(gate);
-    const auto low = static_cast<Index>(std::min(run_, room_));
-    const F level = LevelF(levels_, low, MinF(AddF(sum, SetF(run_)), SetF(room_)));
-    run_ += FirstF(sum);
-    return level;
+// Gates of one row, of a vector of keys. start null: none is hidden.
+struct RowGate {
+  RowGate(const FastGates& g, int r, const float* start_values)
+      : start(start_values), own(g.own == nullptr ? -1 : g.own[r]) {}
+  HWY_INLINE Gate2 operator()(F z, Index key) const {
+    Gate2 gate = SigmoidF(z);
+    if (start != nullptr) {
+      const F y = LoadF(start + key);
+      gate = {ShownF(gate.value, y), ShownF(gate.slope, y)};
+    }
+    if (HWY_UNLIKELY(own >= key && own < key + kLanes))
+      gate = {WithoutLaneF(gate.value, own - key), WithoutLaneF(gate.slope, own - key)};
+    return gate;
   }
-  double count(double behind) const {
-    return behind + (static_cast<double>(run_) - static_cast<double>(first_));
-  }
+  const float* start;
+  Index own;
+};
 
- private:
-  double behind_;
-  Index whole_;
-  float run_;
-  const float* levels_;
-  float room_, first_;
-  Index own_;
+// Where a row stands on its levels. Counts are taken relative to the whole number below that of the keys behind.
+struct RowCount {
+  RowCount(const FastGates& g, int r, double count) {
+    const double behind = std::min(count, static_cast<double>(g.last));
+    whole = static_cast<Index>(behind);
+    first = static_cast<float>(behind - static_cast<double>(whole));
+    room = static_cast<float>(g.last - whole);
+    levels = g.levels + r * g.level_stride + whole;
+  }
+  // `from`: beyond `whole`, no more than any c.
+  HWY_INLINE Level level(float from, F c) const {
+    return LevelF(levels, static_cast<Index>(std::min(from, room)), c);
+  }
+  Index whole;
+  float first, room;
+  const float* levels;
 };
 
 }  // namespace HWY_NAMESPACE

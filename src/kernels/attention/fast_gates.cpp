@@ -36,17 +36,22 @@ HWY_INLINE Index StoreProducts(const FastBlock& b, const FastStrip& s, const Fas
 template <class Put>
 HWY_INLINE void ScoreRow(const FastStrip& s, const FastGates& g, int r, Index keys,
                          const Put& put) {
-  RowGates gates(g, r);
   const float* x = s.weights + r * kBlockKeys;
   const float* z = g.q == nullptr ? x : g.products + r * kBlockKeys;
   const float* start = s.start == nullptr ? nullptr : s.start[r];
+  const RowGate gate(g, r, start);
+  const RowCount row(g, r, g.count[r]);
   const F ratio = SetF(g.q == nullptr ? g.ratio : 1);
+  float run = row.first;
   for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
-    F score = AddF(LoadF(x + key), gates(MulF(LoadF(z + key), ratio), key, start));
+    const F sum = AddBehindF<1>(gate(MulF(LoadF(z + key), ratio), key).value);
+    const F c = MinF(AddF(sum, SetF(run)), SetF(row.room));
+    F score = AddF(LoadF(x + key), row.level(run, c).value);
     if (start != nullptr) score = AddF(score, LoadF(start + key));
     put(key, score);
+    run += FirstF(sum);
   }
-  g.next[r] = gates.count(g.count[r]);
+  g.next[r] = g.count[r] + (static_cast<double>(run) - static_cast<double>(row.first));
 }
 
 template <int R>
@@ -84,8 +89,104 @@ HWY_NOINLINE bool GatedRescale(const FastBlock& b, const FastStrip& s,
   return usable;
 }
 
+// Products of a tile; returns its keys in whole vectors.
+template <int R, int N>
+HWY_INLINE void StoreTile(const FastTileKeys& t, const FastTileRows& s, Index key, float* to,
+                          Index stride) {
+  F c[R][N];
+  for (int r = 0; r < R; ++r)
+    for (int x = 0; x < N; ++x) c[r][x] = SetF(0);
+  const Index panel = key / kPanel * kPanel;
+  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  for (int r = 0; r < R; ++r)
+    for (int x = 0; x < N; ++x) StoreF(to + r * stride + key + x * kLanes, c[r][x]);
+}
+template <int R>
+HWY_INLINE Index StoreTileProducts(const FastTileKeys& t, const FastTileRows& s,
+                                   const FastGateTile& g) {
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) StoreTile<R, 2>(t, s, keys, g.start, g.stride);
+  if (keys < s.keys) StoreTile<R, 1>(t, s, keys, g.start, g.stride), keys += kLanes;
+  return keys;
+}
+
+// Sums of gates from the last key of a tile to each key of row r, which put(key, sums, slopes) gets; returns that of all.
+template <class Put>
+HWY_INLINE float SumRow(const FastTileRows& s, const FastGateTile& g, int r, Index keys,
+                        const Put& put) {
+  const RowGate gate(g.gates, r, s.start == nullptr ? nullptr : s.start[r]);
+  const float* z = g.start + r * g.stride;
+  const F ratio = SetF(g.gates.ratio);
+  float run = 0;
+  for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
+    const Gate2 open = gate(MulF(LoadF(z + key), ratio), key);
+    const F sum = AddBehindF<1>(open.value);
+    put(key, AddF(sum, SetF(run)), open.slope);
+    run += FirstF(sum);
+  }
+  return run;
+}
+
+template <int R>
+HWY_NOINLINE void AddCounts(const FastTileKeys& t, const FastTileRows& s,
+                            const FastGateTile& g) noexcept {
+  const Index keys = StoreTileProducts<R>(t, s, g);
+  for (int r = 0; r < R; ++r)
+    g.count[r] += static_cast<double>(SumRow(s, g, r, keys, [](Index, F, F) {}));
+}
+
+template <int R>
+HWY_NOINLINE void OpenTile(const FastTileKeys& t, const FastTileRows& s,
+                           const FastGateTile& g) noexcept {
+  const Index keys = StoreTileProducts<R>(t, s, g);
+  for (int r = 0; r < R; ++r) {
+    const Index line = r * g.stride;
+    float* start = g.start + line;
+    g.count[r] -= static_cast<double>(SumRow(s, g, r, keys, [&](Index key, F sums, F slope) {
+      StoreF(g.at + line + key, sums);
+      StoreF(g.slope + line + key, slope);
+    }));
+    const RowCount row(g.gates, r, std::max(0.0, g.count[r]));
+    g.whole[r] = row.whole;
+    float run = row.first;
+    for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
+      const F c = MinF(AddF(LoadF(g.at + line + key), SetF(row.first)), SetF(row.room));
+      const Level level = row.level(run, c);
+      const F given = s.start == nullptr ? SetF(0) : LoadF(s.start[r] + key);
+      StoreF(start + key, AddF(given, level.value));
+      StoreF(g.rise + line + key, level.rise);
+      StoreF(g.at + line + key, c);
+      run = FirstF(c);
+    }
+  }
+}
+
+double Pull(float* s, const FastGateTile& g, Index row, Index keys, double running,
+            float* d_levels) noexcept {
+  const Index line = row * g.stride;
+  const float* at = g.at + line;
+  for (Index key = 0; key < keys; ++key) {
+    const auto low = static_cast<Index>(at[key]);
+    const float high = s[key] * (at[key] - static_cast<float>(low));
+    d_levels[low] += s[key] - high;
+    d_levels[low + 1] += high;
+  }
+  const F ratio = SetF(0.693147181f * g.gates.ratio), before = SetF(static_cast<float>(running));
+  float run = 0;
+  for (Index key = 0; key < keys; key += kLanes) {
+    const F x = LoadF(s + key), d = MulF(x, LoadF(g.rise + line + key));
+    const F passed = AddF(AddF(AddBeforeF<1>(d), SetF(run)), before);
+    StoreF(s + key, MulAddF(MulF(passed, ratio), LoadF(g.slope + line + key), x));
+    run += SumF(d);
+  }
+  return running + static_cast<double>(run);
+}
+
 constexpr FastGateKernels kGateKernels{{GatedStrip<kStripRows>, GatedStrip<kFewRows>},
-                                       {GatedRescale<kStripRows>, GatedRescale<kFewRows>}};
+                                       {GatedRescale<kStripRows>, GatedRescale<kFewRows>},
+                                       {AddCounts<kStripRows>, AddCounts<kFewRows>},
+                                       {OpenTile<kStripRows>, OpenTile<kFewRows>},
+                                       Pull};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 //   x_j = start_j + q.k_j + level(min(c_j, last))       then as fast_strips.h
 #pragma once
 #include "kernels/attention/fast_strips.h"
+#include "kernels/attention/fast_tiles.h"
 
 namespace posenc::inline v0::detail {
 
@@ -26,10 +27,30 @@ struct FastGates {
   double* next = nullptr;         // [rows]: with those of the block
 };
 
+// Gates of the rows of a tile, backward. Rows of arrays lie `stride` apart.
+struct FastGateTile {
+  FastGates gates;          // products are those of the tile
+  double* count = nullptr;  // [rows]
+  Index* whole = nullptr;   // [rows]: the whole number below the count of the keys behind the tile
+  float* start = nullptr;   // start values of the tile with levels
+  float* slope = nullptr;   // of a gate by z
+  float* rise = nullptr;    // from the level below a count to the one above, 0 at a whole count
+  float* at = nullptr;      // the count, beyond `whole`
+  Index stride = 0;
+};
+
 struct FastGateKernels {
   // FastKernels::strip and rescale, by number of rows; with or without start values. Without, keys are whole vectors.
   bool (*strip[2])(const FastBlock&, const FastStrip&, const FastGates&) noexcept;
   bool (*rescale[2])(const FastBlock&, const FastStrip&, const FastGates&) noexcept;
+  // By number of rows. count: that of a tile is added. FastTileRows: q, start and keys.
+  void (*add_counts[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
+  // count: of the keys from the first one of the tile on; then of those behind it. Fills in all arrays.
+  void (*open[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
+  // s: gradients of the scores of a row; what comes back to z of its gates is added, so that they are gradients of q.k.
+  // d_levels: those of levels from the one at `whole` on. `running`: what keys before have passed on, in 1 / log2(e).
+  double (*pull)(float* s, const FastGateTile&, Index row, Index keys, double running,
+                 float* d_levels) noexcept;
 };
 const FastGateKernels& fast_gate_kernels(Isa);
 

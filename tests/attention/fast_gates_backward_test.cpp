@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of gates (CoPE) in the fast engine: through the levels, through the counts, and of the table.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "attention/gated_call.h"
+#include "posenc/core/isa.h"
+
+namespace posenc {
+namespace {
+
+TEST(FastGatesBackward, LengthsAndRowsOfTheTable) {
+  constexpr Index kLengths[] = {1, 7, 13, 47, 97, 129, 200},
+                  kRows[] = {1, 2, 5, 17, 40, 64, 90, 400};
+  std::size_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths) {
+      const Index keys = kLengths[(seed * 5 + 1) % std::size(kLengths)];
+      GatedCall call(queries, keys, kRows[seed * 3 % std::size(kRows)], seed);
+      call.args.mask.causal = seed % 4 != 0;
+      if (seed % 3 == 0) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+      ++seed;
+      ASSERT_EQ(call.wrong_gradients_of(), "")
+          << isa_name(isa) << " " << queries << " queries, " << keys << " keys, "
+          << call.term.table.shape[2] << " rows";
+    }
+  }
+  reset_isa();
+}
+
+// Tiles of which some rows count and others do not, and keys far before all that count.
+TEST(FastGatesBackward, SeveralTiles) {
+  for (const double scale : {0.4, 3.0, -3.0}) {
+    GatedCall call(110, 420, 60, 4, scale, 1);
+    EXPECT_EQ(call.wrong_gradients_of(), "") << scale;
+  }
+}
+
+TEST(FastGatesBackward, KeysThatDoNotCount) {
+  GatedCall call(60, 140, 20, 3);
+  call.term.gate_own = false;
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+  call.args.mask.query_offset = -20, call.args.mask.causal = false;
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+  std::vector<std::uint8_t> visible(140, 1), pairs(60 * 140, 1);
+  for (std::size_t j = 0; j < 140; j += 7) visible[j] = 0;
+  for (std::size_t j = 0; j < pairs.size(); j += 5) pairs[j] = 0;
+  call.args.mask.key_visible = tensor(std::as_const(visible).data(), {1, 140});
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+  call.args.mask.visible = tensor(std::as_const(pairs).data(), {60, 140});
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+  const std::vector<std::int64_t> cu{0, 30, 31, 100};
+  GatedCall packed(100, 100, 20, 3);
+  packed.term.gate_own = false, packed.args.mask.query_offset = 0;
+  packed.args.mask.query_cu_seqlens = packed.args.mask.key_cu_seqlens = tensor(cu.data(), {4});
+  EXPECT_EQ(packed.wrong_gradients_of(), "");
+}
+
+// A table that heads and batch entries share, and one for each; factors of queries, biases, sinks and other terms.
+TEST(FastGatesBackward, BesideOtherArrays) {
+  test::Random r(3);
+  const std::vector<double> slopes{-0.05, 0.1, -3, 0.2},
+      bias = r.normals(60 * 90), sink{0.5, -1, 0, 1}, factors = r.normals(60),
+      table = r.normals(4 * 5 * 8);
+  for (const bool shared : {false, true}) {
+    GatedCall call(60, 90, 5, 4, 0.4, 4, 2);
+    if (!shared) call.term.table = tensor(table.data(), {1, 4, 5, 8});
+    EXPECT_EQ(call.wrong_gradients_of(), "");
+    call.args.query_factor = tensor(factors.data(), {1, 60});
+    call.args.sink = tensor(sink.data(), {4});
+    EXPECT_EQ(call.wrong_gradients_of(), "");
+    call.args.terms =
+        call.terms = {LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})}, call.term};
+    call.args.mask.bias = tensor(bias.data(), {60, 90});
+    EXPECT_EQ(call.wrong_backward(), "");
+  }
+}
+
+TEST(FastGatesBackward, WhatTheFastEngineLeaves) {
+  const auto why = [](const GatedCall& call) {
+    EXPECT_TRUE(is_fast(call.args));
+    return explain_plan(call.args).backward_others[0].why_not;
+  };
+  GatedCall given(20, 30, 10, 4);
+  given.term.key = {.given = given.vectors(30, 1, given.D)};
+  given.of_term();
+  EXPECT_THAT(why(given), testing::HasSubstr("not those of q and k"));
+  const std::vector<double> scales{0.7, 2};
+  GatedCall scaled(20, 30, 10, 4);
+  scaled.args.head_scale = tensor(scales.data(), {1, 2});
+  scaled.of_term();
+  EXPECT_THAT(why(scaled), testing::HasSubstr("not those of q and k"));
+}
+
+TEST(FastGatesBackward, NumbersThatAreNotFinite) {
+  for (const float bad : {HUGE_VALF, std::nanf("")})
+    for (const bool in_table : {false, true}) {
+      GatedCall call(40, 60, 10, 4);
+      call.of_term();
+      if (in_table)
+        call.table[20] = static_cast<double>(bad);
+      else
+        call.narrow[1][30 * 8 + 2] = bad;
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      const CallResult got = gradients_of_fast(call.args), want = gradients_of_fast(exact);
+      for (std::size_t n = 0; n < want.gradients.size(); ++n)
+        EXPECT_LE(difference(got.gradients[n], want.gradients[n]), kFloatError) << got.names[n];
+    }
+}
+
+TEST(FastGatesBackward, AnyNumberOfThreadsGivesTheSameBits) {
+  GatedCall call(300, 300, 64, 4, 0.4, 4, 2);
+  call.of_term();
+  expect_same_gradient_bits(call.args);
+}
+
+}  // namespace
+}  // namespace posenc
