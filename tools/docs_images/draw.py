@@ -7,7 +7,7 @@
     python3 tools/docs_images/draw.py --check          the library still draws those that are there
 
 Those that `posenc plot` can draw it draws; those of relative_pictures.py are of numbers that other verbs write; the others are drawn here from what numbers*.cpp print,
-which are compiled against the library in --build, and concepts.py draws those that need no library. Plain Python, no packages.
+which are compiled against the library in --build, and concepts.py and attention.py draw those that need no library. Plain Python, no packages.
 """
 import argparse
 import os
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import attention
 import concepts
 import relative
 import relative_pictures
@@ -332,9 +333,10 @@ DRAWN = [mrope, axial, scalings, four_terms, compose, sinusoidal_nd, fourier_fea
          convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
 
 
+FREE = {**concepts.FOLDERS, **attention.FOLDERS}  # of no numbers of the library, by folder
 # The folder of a picture's page; absolute where no other is named.
 FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".", "four_terms": "concepts", "drawn_distances": "relative",
-          **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn},
+          **{f.__name__: folder for folder, drawn in FREE.items() for f in drawn},
           **dict.fromkeys([*relative.PLOTTED, *(f.__name__ for f in relative_pictures.DRAWN)], "relative")}
 
 
@@ -380,7 +382,7 @@ def check(args):
 
 
 def draw(args):
-    free = {f.__name__: f for drawn in concepts.FOLDERS.values() for f in drawn}
+    free = {f.__name__: f for drawn in FREE.values() for f in drawn}
     drawn = {f.__name__: f for f in DRAWN}
     of_score = {f.__name__: f for f in relative_pictures.DRAWN}
     all_names = [*PLOTTED, *drawn, *free, *of_score]
