@@ -359,6 +359,7 @@ std::vector<Line> fast_attention_lines() {
   all.push_back(fast_line({4096, 8, 64, false, By::t5, Gradient::table}, 1.29));
   all.push_back(fast_line({4096, 8, 64, false, By::tupe, Gradient::table}, 1.3));
   all.push_back(fast_line({4096, 8, 64, true, By::capped, Gradient::inputs}, 1.52));
+  all.push_back(fast_line({4096, 8, 64, true, By::fire, Gradient::table}, 1.52));
   all.push_back(fast_line({4096, 8, 64, false, By::shaw, Gradient::table}, 1.35));
   all.push_back(fast_line({4096, 8, 64, true, By::cope, Gradient::table}, 1.65));
   all.push_back(fast_line({4096, 8, 64, false, By::transformer_xl, Gradient::table}, 1.35));

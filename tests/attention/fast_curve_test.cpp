@@ -29,6 +29,11 @@ struct CurveCall : FloatCall {
     args.terms = terms;
     return wrong();
   }
+  std::string wrong_gradients_of() {
+    terms = {term};
+    args.terms = terms;
+    return wrong_backward();
+  }
   test::Random random;
   std::size_t units;
   std::vector<double> table{0.2, 40.0}, in, in_bias, out, out_bias;
@@ -92,6 +97,83 @@ TEST(FastCurve, OffTheFastWay) {
   two.terms = {LinearTerm{.table = tensor(slopes.data(), {1, 1, 1, 2})}, two.term, two.term};
   two.args.terms = two.terms;
   EXPECT_EQ(two.wrong(), "");
+}
+
+TEST(FastCurveBackward, LengthsAndSides) {
+  constexpr Index kLengths[] = {1, 13, 97, 140, 200};
+  std::size_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const int kind : {0, 1, 2, 3}) {
+        CurveCall call(queries, kLengths[(seed * 3 + 1) % std::size(kLengths)], seed);
+        ++seed;
+        call.args.mask.causal = kind % 2 == 0;
+        call.term.keep_sign = kind >= 2;
+        if (seed % 3 == 0) call.query_at = arange(5, queries);
+        call.args.query_positions = call.query_at;
+        ASSERT_EQ(call.wrong_gradients_of(), "")
+            << isa_name(isa) << " " << queries << " " << call.Tk << " kind " << kind;
+      }
+  }
+  reset_isa();
+}
+
+// Distances that meet a knot exactly: 0 where units have no bias, and that of the first key where nothing is added to
+// what psi is divided by. There the slope of a unit is 1.
+TEST(FastCurveBackward, DistancesOnKnots) {
+  for (const bool keep_sign : {false, true})
+    for (const double knot : {0.0, 1.0}) {
+      CurveCall call(100, 150, 4);
+      call.query_at = arange(0, 100), call.args.query_positions = call.query_at;
+      call.table = {0.3, 20.0}, call.term.epsilon = 0, call.term.keep_sign = keep_sign;
+      call.term.table = tensor(std::as_const(call.table).data(), {1, 1, 1, 2});
+      for (std::size_t u = 0; u < call.units; ++u) call.in_bias[u] = -knot * call.in[u];
+      EXPECT_EQ(call.wrong_gradients_of(), "") << keep_sign << knot;
+    }
+}
+
+// Slices of the keys of one head, two terms, batch entries and heads that share a network, c and L of all kinds.
+TEST(FastCurveBackward, TablesAndSlices) {
+  CurveCall slices(20, 1600, 5);
+  EXPECT_EQ(slices.wrong_gradients_of(), "");
+  expect_same_gradient_bits(slices.args);
+  CurveCall two(60, 90, 7);
+  const std::vector<double> slopes{-0.1, 0.2};
+  two.terms = {two.term, LinearTerm{.table = tensor(slopes.data(), {1, 1, 1, 2})}, two.term};
+  std::get<DistanceMlpTerm>(two.terms[0]).scale = 0.3;
+  two.args.terms = two.terms, two.args.softcap = 2;
+  EXPECT_EQ(two.wrong_backward(), "");
+  for (const double c : {0.0, -0.3, 5.0})
+    for (const double limit : {-3.0, 0.0, 30.0, 1e6}) {
+      CurveCall call(60, 90, 6);
+      call.table = {c, limit, 0.2, 59.0};
+      call.term.table = tensor(std::as_const(call.table).data(), {1, 2, 1, 2});
+      call.term.epsilon = 0.5, call.term.keep_sign = limit == 0;
+      EXPECT_EQ(call.wrong_gradients_of(), "") << c << " " << limit;
+    }
+}
+
+TEST(FastCurveBackward, WhatTheExactEngineComputes) {
+  CurveCall many(20, 30, 3, 1, 129);
+  many.terms = {many.term}, many.args.terms = many.terms;
+  EXPECT_THAT(explain_plan(many.args).backward_others.at(0).why_not,
+              testing::HasSubstr("more than 128 units"));
+  CurveCall apart(20, 30, 4);
+  const std::vector<double> at = apart.random.normals(30);
+  apart.args.key_positions = Positions{at.data(), DType::f64, 1, 30};
+  apart.terms = {apart.term}, apart.args.terms = apart.terms;
+  EXPECT_THAT(explain_plan(apart.args).backward_others.at(0).why_not,
+              testing::HasSubstr("do not count up by one"));
+  CurveCall bad(20, 30, 3);  // what the positions are divided by is negative
+  bad.table = {0.2, -30.0}, bad.term.keep_sign = true;
+  bad.query_at = arange(-25, 20), bad.args.query_positions = bad.query_at;
+  bad.terms = {bad.term}, bad.args.terms = bad.terms;
+  AttentionArgs exact = bad.args;
+  exact.exact = true;
+  const CallResult got = gradients_of_fast(bad.args), want = gradients_of_fast(exact);
+  for (std::size_t n = 0; n < want.gradients.size(); ++n)
+    EXPECT_LE(difference(got.gradients[n], want.gradients[n]), 1e-4) << got.names[n];
 }
 
 // A knot may lie at a distance that no 32 bits hold, and so may all distances.

@@ -161,6 +161,7 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
       c.row_gradients.add(
           {row, t.first->row, t.s, rows, t.keys, w.key_rows.data(), w.dk.data() + at * c.q_width},
           w, w.row_gradients);
+    c.curve_gradients.add(t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, w.curve_gradients);
     if (!c.terms.none())
       c.terms.add(
           {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
@@ -290,10 +291,12 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
     c.value_gradients.begin_head(w.value_gradients);
+    c.curve_gradients.begin_head(w.curve_gradients);
     count_gates(c, p, h, w);
     run_head(c, p, h, part, dq, w);
     c.value_gradients.end_head(p.b, h, part, w.g.data(), {w.groups.begin(), w.groups.end()},
                                w.value_gradients);
+    c.curve_gradients.end_head(p.b, h, p.slice, w.curve_gradients);
     c.gate_gradients.end_head(p.b, h, w.q.data(), w.gate_gradients);
     c.products.add_keys(p.b, h, p.slice, p.keys, w.dk.data(), c.q_width);
     for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i) {
@@ -335,8 +338,7 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
     const auto* product = std::get_if<ProductTerm>(&t);
     if (RowTerms::has(t) && !product->query.content && !product->key.content)
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
-    if (term_class(t) == TermClass::distance_curve)
-      return "gradients of a function of the distance are not computed by it";
+    if (const std::string_view why = CurveGradients::why_not(call, t); !why.empty()) return why;
   }
   if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;
   return fast_why_not(call, lowered);
@@ -352,7 +354,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
       arena.made<BackwardWork>(tasks, [&](Index) { return BackwardWork(c, arena); });
   const std::span<double> stage_sums = arena.array<double>(largest_stage_array(g));
   if (arena.counts()) return true;
-  if (!c.facts.find(result, d, executor)) {
+  if (!c.facts.find(result, d, executor) || !c.curve_gradients.find_knots(executor)) {
     if (is_cancelled(executor)) throw Cancelled("attention");
     return false;
   }
@@ -367,6 +369,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.row_gradients.finish(executor);
   c.value_gradients.finish();
   c.gate_gradients.finish();
+  c.curve_gradients.finish();
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

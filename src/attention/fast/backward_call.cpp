@@ -45,7 +45,8 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       gate_gradients(*this, tiles, g, q_width, arena),
       terms(*this, tiles, g, cut.pieces, cut.slices,
             ValueGradients::most_parts(*this, g, cut.slices), arena),
-      value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena) {
+      value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena),
+      curve_gradients(*this, g, cut.slices, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
@@ -82,6 +83,7 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   content = arena.array<double>(c.adds_to_q() ? c.D : 0);
   row_gradients = c.row_gradients.work(count, arena);
   value_gradients = c.value_gradients.work(count, arena);
+  curve_gradients = c.curve_gradients.work(arena);
   gate_gradients = c.gate_gradients.work(count, arena);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call backward: how it is cut, what is summed, and the memory of one thread.
 #pragma once
+#include "attention/fast/curve_gradients.h"
 #include "attention/fast/gate_gradients.h"
 #include "attention/fast/product_gradients.h"
 #include "attention/fast/row_facts.h"
@@ -40,6 +41,7 @@ struct BackwardCall : FastCall {
   GateGradients gate_gradients;
   FastTermSums terms;
   ValueGradients value_gradients;
+  CurveGradients curve_gradients;
 
   bool adds_to_q() const noexcept {
     return products.adds_to_q() || row_gradients.adds_to_q() || !gates.none();
@@ -71,6 +73,7 @@ struct BackwardWork : FastRowWork {
   std::span<double> content;  // gradient of q by products of terms
   RowGradientsWork row_gradients;
   ValueGradientsWork value_gradients;
+  CurveGradientsWork curve_gradients;
   GateGradientsWork gate_gradients;
 };
 

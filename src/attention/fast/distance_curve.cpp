@@ -17,6 +17,12 @@ double psi_of(bool keep_sign, double c, double y) noexcept {
   return keep_sign && y < 0 ? -size : size;
 }
 
+// d psi / d (c y), which is 0 where this is 0.
+double slope_of(bool keep_sign, double c, double y) noexcept {
+  const double z = c * y, sign = keep_sign && y < 0 ? -1 : 1;
+  return (z > 0 ? sign : z < 0 ? -sign : 0) / (std::fabs(z) + 1);
+}
+
 bool are_finite(std::span<const double> x) noexcept {
   return std::all_of(x.begin(), x.end(), [](double y) { return std::isfinite(y); });
 }
@@ -79,13 +85,10 @@ void DistanceCurve::make_pieces(CallArena& arena) {
   for (Index h = 0; h < H; ++h)
     for (std::size_t piece = 0; piece <= count; ++piece) {
       // A number inside the piece says which units are above 0.
-      const double inside = count == 0       ? 0
-                            : piece == 0     ? beside(knots_[0], -1)
-                            : piece == count ? beside(knots_[count - 1], 1)
-                                             : knots_[piece - 1] / 2 + knots_[piece] / 2;
+      const double between = inside(knots_, piece);
       double slope = 0, level = out_bias_[static_cast<std::size_t>(h)];
       for (std::size_t u = 0; u < in_.size(); ++u) {
-        const double y = in_[u] * inside + in_bias_[u];
+        const double y = in_[u] * between + in_bias_[u];
         const double weight =
             out_[static_cast<std::size_t>(h) * in_.size() + u] * (y > 0 ? 1.0 : leak);
         slope += weight * in_[u], level += weight * in_bias_[u];
@@ -100,13 +103,78 @@ void DistanceCurve::make_lines(CallArena& arena) {
   if (!d) has_lines_ = false;
   if (!d) return;
   high_ = d->high, size_ = d->high - d->low + 1;
-  psi_ = arena.array<float>(batches_ * groups_ * size_);
-  for (Index n = 0; n < batches_ * groups_ * size_ && !arena.counts(); ++n) {
+  psi_ = arena.array<float>(slabs() * size_ + kLineMargin);  // whole vectors are read
+  if (arena.counts()) return;
+  each_entry([&](Index n, double c, double distance) {
+    psi_[static_cast<std::size_t>(n)] = static_cast<float>(psi(c, distance));
+  });
+  std::fill(psi_.end() - kLineMargin, psi_.end(), 0.0f);
+}
+
+// f(entry, c, distance) for all lines.
+template <class F>
+void DistanceCurve::each_entry(const F& f) const noexcept {
+  for (Index n = 0; n < slabs() * size_; ++n) {
     const Index slab = n / size_;
-    const double c = read_number(term_->table, slab / groups_, slab % groups_, 0, 0);
-    psi_[static_cast<std::size_t>(n)] =
-        static_cast<float>(psi_of(term_->keep_sign, c, static_cast<double>(high_ - n % size_)));
+    f(n, read_number(term_->table, slab / groups_, slab % groups_, 0, 0),
+      static_cast<double>(high_ - n % size_));
   }
+}
+
+void DistanceCurve::fill_slopes(std::span<float> to) const noexcept {
+  std::fill(to.begin(), to.end(), 0.0f);
+  each_entry([&](Index n, double c, double distance) {
+    to[static_cast<std::size_t>(n)] =
+        static_cast<float>(slope_of(term_->keep_sign, c, distance) * distance);
+  });
+}
+
+double DistanceCurve::inside(std::span<const double> knots, std::size_t n) noexcept {
+  if (knots.empty()) return 0;
+  if (n == 0) return beside(knots[0], -1);
+  return n == knots.size() ? beside(knots[n - 1], 1) : knots[n - 1] / 2 + knots[n] / 2;
+}
+
+Index DistanceCurve::slab(Index b, Index h) const noexcept {
+  return (batches_ == 1 ? 0 : b) * groups_ + Grouping{call_->H, groups_}.of(h);
+}
+DistanceCurve::Unit DistanceCurve::unit(Index h, Index u) const noexcept {
+  const auto n = static_cast<std::size_t>(u);
+  return {in_[n], in_bias_[n], out_[static_cast<std::size_t>(h * units_ + u)]};
+}
+
+DistanceCurve::Place DistanceCurve::place(Index b, Index h, Index i, Index key_row) const noexcept {
+  const Index near =
+      axis_->query_whole[axis_->query_at(b, i)] - axis_->key_whole[axis_->key_at(key_row, 0)];
+  return {(b * groups_ + Grouping{call_->H, groups_}.of(h)) * call_->Tq + i,
+          slab(b, h) * size_ + high_ - near, near};
+}
+
+double DistanceCurve::scale_of_row(Index row) const noexcept {
+  const Index b = row / call_->Tq / groups_;
+  return read_number(term_->table, batches_ == 1 ? 0 : b, row / call_->Tq % groups_, 0, 0);
+}
+double DistanceCurve::psi(double c, double distance) const noexcept {
+  return psi_of(term_->keep_sign, c, distance);
+}
+
+DistanceCurve::Below DistanceCurve::below_of_row(Index row) const noexcept {
+  const Index b = row / call_->Tq / groups_;
+  const double c = scale_of_row(row), p = axis_->query[axis_->query_at(b, row % call_->Tq)],
+               limit = read_number(term_->table, batches_ == 1 ? 0 : b, row / call_->Tq % groups_,
+                                   0, 1),
+               most = std::max(p, limit), slope = slope_of(term_->keep_sign, c, most);
+  const double share = limit > p ? 1 : limit == p ? 0.5 : 0;  // of the gradient, which L gets
+  return {below_[static_cast<std::size_t>(row)], slope * most, slope * c * share};
+}
+
+Index DistanceCurve::least() const noexcept {
+  const Index low = high_ - size_ + 1;
+  return keeps_sign() ? low : low > 0 ? low : high_ < 0 ? -high_ : 0;
+}
+Index DistanceCurve::distances() const noexcept {
+  const Index low = high_ - size_ + 1;
+  return (keeps_sign() ? high_ : std::max(std::abs(low), std::abs(high_))) - least() + 1;
 }
 
 void DistanceCurve::find_ends(CallArena& arena) {

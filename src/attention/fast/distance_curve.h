@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A DistanceMlpTerm (FIRE) as start values: scale mlp(psi(delta) / below), below = psi(max(p_i, L)) + epsilon. The
 // network is a piecewise linear function of its input, and psi of whole distances is a line, so a row is a few pieces
-// a u + b of that line.
+// a u + b of that line. Gradients: curve_gradients.h.
 #pragma once
 #include <optional>
 #include <span>
@@ -17,6 +17,43 @@ class DistanceCurve {
   // Arrays of the term become doubles; the arena must outlive it.
   DistanceCurve(const ReadyCall&, const DistanceMlpTerm&, CallArena&);
 
+  const DistanceMlpTerm& term() const noexcept { return *term_; }
+  Index units() const noexcept { return units_; }
+  // Slabs of the table: [batches][groups].
+  Index groups() const noexcept { return groups_; }
+  Index slabs() const noexcept { return batches_ * groups_; }
+  Index slab(Index b, Index h) const noexcept;
+  struct Unit {
+    double in, in_bias, out;
+  };
+  Unit unit(Index h, Index u) const noexcept;
+  // Of x, ascending; and a number between knot n - 1 and knot n.
+  std::span<const double> knots() const noexcept { return knots_; }
+  static double inside(std::span<const double> knots, std::size_t n) noexcept;
+
+  // Whether psi is a line by distance: numbers are finite, and the positions of keys count up. Below, for these.
+  bool is_line() const noexcept { return has_lines_; }
+  const float* line() const noexcept { return psi_.data(); }
+  Index line_numbers() const noexcept { return static_cast<Index>(psi_.size()); }
+  // The same entries of another line: dpsi/dc.
+  void fill_slopes(std::span<float> to) const noexcept;
+  // The entry of key 0 in the line, and its distance; which row of [B][groups][Tq] this is.
+  struct Place {
+    Index row, entry, near;
+  };
+  Place place(Index b, Index h, Index i, Index key_row) const noexcept;
+  // x = psi / below of a row, and d below/dc, d below/dL.
+  struct Below {
+    double value, by_c, by_limit;
+  };
+  Below below_of_row(Index row) const noexcept;
+  double scale_of_row(Index row) const noexcept;  // c
+  double psi(double c, double distance) const noexcept;
+  // x grows with the distance, without its sign unless the term keeps it: these go from least() on.
+  bool keeps_sign() const noexcept { return term_->keep_sign; }
+  Index least() const noexcept;
+  Index distances() const noexcept;  // from the least to the largest
+
   // to[j - keys.begin] += the number of key j, times log2(e), in double.
   void add(Index b, Index h, Index i, Index row, Run keys, double* to) const noexcept;
   // The same, in float, written. False: positions do not count up, or a number is not within `most`; `to` may hold
@@ -30,6 +67,8 @@ class DistanceCurve {
   Row row_of(Index b, Index h, Index i) const noexcept;
   void make_pieces(CallArena&);
   void make_lines(CallArena&);
+  template <class F>
+  void each_entry(const F&) const noexcept;
   void find_ends(CallArena&);
   double value(Index h, double x) const noexcept;
   static bool write_piece(double slope, double level, const Row&, const float* u, Index count,

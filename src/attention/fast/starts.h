@@ -54,6 +54,8 @@ class Starts {
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
   // No entry of the slice of a wide line is larger, and one near it is as large.
   double largest(Index first, Index count) const noexcept;
+  // Of the terms that are curves, in their order.
+  std::span<const DistanceCurve> curves() const noexcept { return curves_; }
   // The only term, if it is a curve; else null.
   const DistanceCurve* curve() const noexcept { return curve_is_alone_ ? curves_.data() : nullptr; }
   // to[j - keys.begin] += start of key j.
@@ -76,7 +78,7 @@ class Starts {
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
   std::span<double> wide_lines_;
   std::span<float> lines_;
-  std::span<const DistanceCurve> curves_;  // of the terms that are curves, in their order
+  std::span<const DistanceCurve> curves_;
   bool curve_is_alone_ = false;
   std::span<double> largest_;  // of every kSome entries of wide_lines_
   Index line_size_ = 0, high_ = 0, line_batches_ = 1;

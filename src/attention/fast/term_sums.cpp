@@ -69,7 +69,9 @@ void FastTermSums::want_terms(CallArena& arena) {
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const TermGradient& g = gradients_.terms[n];
     Wanted& w = wanted_[n];
-    if (term_class(all[n]) == TermClass::none || !Starts::takes(all[n])) continue;
+    const TermClass kind = term_class(all[n]);
+    if (kind == TermClass::none || kind == TermClass::distance_curve || !Starts::takes(all[n]))
+      continue;
     if (std::holds_alternative<DecayTerm>(all[n])) {
       w.query = g.query.data != nullptr, w.key = g.key.data != nullptr;
       if (w.query || w.key) w.tokens = decays_++, ++pairs_;
