@@ -146,13 +146,14 @@ void put_decoded(const DecodeCall& d, const DecodeBlock& b, const AttentionResul
   for (Index n = b.first; n < b.first + b.count; ++n) {
     const FastRow& r = d.rows[static_cast<std::size_t>(n)];
     const DecodeSum sum = sum_of_slices(d, n);
-    const RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !result.log_sum_exp.empty());
+    RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !result.log_sum_exp.empty());
     const float* from = join_values(d, n, sum.reference);
-    bool leaves = std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
-                  !std::all_of(from, from + c.V, [](float x) { return std::isfinite(x); });
-    for (Index slice = 0; slice < d.slices; ++slice) leaves = leaves || d.left[d.at(slice, n)] != 0;
-    left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
-    if (!leaves) put_row(c, r, t, from, 1, result);
+    t.leaves = std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
+               !std::all_of(from, from + c.V, [](float x) { return std::isfinite(x); });
+    for (Index slice = 0; slice < d.slices; ++slice)
+      t.leaves = t.leaves || d.left[d.at(slice, n)] != 0;
+    left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
+    put_rows(c, &r, &t, 1, from, 1, result);
   }
 }
 

@@ -38,11 +38,13 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   for (const RowGroup& g : w.groups) {
     const void* from[12];
     float factors[12];
+    const bool same = c.args.query_factor.empty();  // of all rows
     for (Index n = 0; n < g.rows; ++n) {
       const FastRow& r = g.row[n];
       const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
       from[n] = adjacent(q, at, w.copies.data() + n * static_cast<Index>(c.copy_bytes));
-      factors[n] = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
+      factors[n] =
+          same && n > 0 ? factors[0] : static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
     }
     float* to = w.q.data() + g.first * c.D;
     const bool finite =
@@ -58,9 +60,8 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   }
 }
 
-void clear_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
-  std::fill_n(w.out.data() + g.first * c.value_panels * c.panel, g.rows * c.value_panels * c.panel,
-              0.0f);
+void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
+  g.begun = false;  // the first block of keys writes `out`
   std::fill_n(w.sums.data() + g.first * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
   std::fill_n(w.reference.data() + g.first, g.rows, 0.0);
 }
@@ -103,7 +104,7 @@ void fill_shifts(const FastWork& w, const RowGroup& g, StripStarts& s) noexcept 
     s.shift[n] = static_cast<float>(s.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
 }
 
-void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool careful) noexcept {
+void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool careful) noexcept {
   StripStarts s;
   const bool given = fill_starts(c, w, g, keys, s);
   if (s.keys == 0) return;
@@ -118,6 +119,7 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
   strip.reference = w.reference.data() + g.first;
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
+  strip.first = !g.begun, g.begun = true;
   const std::size_t start = given ? 1 : 0;
   const auto run = [&](bool carefully) {
     if (gated) return run_gated_strip(c, w, g, keys, block, strip, carefully);
@@ -136,7 +138,7 @@ void run_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, bool
 // All blocks of keys, for all groups or for those that are low.
 void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool careful) noexcept {
   Index begin = c.Tk, end = 0;
-  for (const RowGroup& g : w.groups)
+  for (RowGroup& g : w.groups)
     if (!careful || g.low) {
       clear_rows(c, w, g);
       clear_value_rows(c, w, g);
@@ -151,7 +153,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
     const Index first = (from + (c.gates.none() ? n : blocks - 1 - n)) * size;
     const Run keys{first, std::min(c.Tk, first + size)};
     bool packed = false, bounded = true;
-    for (const RowGroup& g : w.groups) {
+    for (RowGroup& g : w.groups) {
       if ((careful && !g.low) || !c.reads(g, keys)) continue;
       if (!packed) bounded = pack(c, block, keys, w), packed = true;
       if (bounded)
@@ -160,14 +162,21 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
         std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
     }
   }
-  for (const RowGroup& g : w.groups)
-    if (!careful || g.low) put_value_rows(c, w, g);
+  const Index width = c.value_panels * c.panel;
+  for (const RowGroup& g : w.groups) {
+    if (careful && !g.low) continue;
+    put_value_rows(c, w, g);
+    if (!g.begun) std::fill_n(w.out.data() + g.first * width, g.rows * width, 0.0f);
+  }
   c.kernels.add_lanes(w.totals.data(), w.sums.data(), static_cast<Index>(w.rows.size()));
 }
 
 // Groups with a row whose weights are too small; true: there are some.
 bool find_low(const FastCall& c, FastWork& w) noexcept {
   bool any = false;
+  if (std::all_of(w.totals.begin(), w.totals.begin() + static_cast<Index>(w.rows.size()),
+                  [](float x) { return x >= kSmallestSum; }))
+    return any;
   for (RowGroup& g : w.groups) {
     g.low = false;
     for (Index n = 0; n < g.count && g.seen.begin < g.seen.end; ++n)
@@ -191,23 +200,32 @@ RowTotal total_of(const FastCall& c, double weights, double m, Index h, bool wan
   return {weights == 0 ? 0 : both * std::exp2(top - m), (std::log2(both) + top) / kLog2E};
 }
 
-void put_row(const FastCall& c, const FastRow& r, const RowTotal& t, const float* from,
-             Index strip_rows, const AttentionResult& result) noexcept {
+void put_rows(const FastCall& c, const FastRow* rows, const RowTotal* totals, Index count,
+              const float* from, Index strip_rows, const AttentionResult& result) noexcept {
   const Heads& o = result.out;
   const TensorView& l = result.log_sum_exp;
-  const auto factor = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
-  const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-  if (o.dim_stride == 1) {
-    c.kernels.put_row[fast_type(o.dtype)](static_cast<std::byte*>(o.data) + at * size_of(o.dtype),
-                                          from, strip_rows, c.V, factor);
-  } else {
-    for (Index d = 0; d < c.V; ++d)
-      put_element(o.data, o.dtype, at + d * o.dim_stride,
-                  factor * from[d / c.panel * (strip_rows * c.panel) + d % c.panel]);
+  void* to[12];
+  float factors[12];
+  for (Index n = 0; n < count; ++n) {
+    const FastRow& r = rows[n];
+    const RowTotal& t = totals[n];
+    to[n] = nullptr;
+    if (t.leaves) continue;
+    factors[n] = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
+    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
+    if (o.dim_stride == 1)
+      to[n] = static_cast<std::byte*>(o.data) + at * size_of(o.dtype);
+    else
+      for (Index d = 0; d < c.V; ++d)
+        put_element(
+            o.data, o.dtype, at + d * o.dim_stride,
+            factors[n] * from[d / c.panel * (strip_rows * c.panel) + n * c.panel + d % c.panel]);
+    if (!l.empty())
+      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
+                  t.log_sum_exp);
   }
-  if (!l.empty())
-    put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
-                t.log_sum_exp);
+  if (from != nullptr)
+    c.kernels.put_rows[fast_type(o.dtype)](to, from, count, strip_rows, c.V, factors);
 }
 
 void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
@@ -223,18 +241,20 @@ namespace {
 
 void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
                std::uint8_t* left) noexcept {
+  RowTotal totals[12];
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
-    const RowTotal t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
+    RowTotal& t = totals[n];
+    t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
     // A sink that is not finite makes the total NaN.
-    const bool leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
-                        std::isnan(t.log_sum_exp);
-    left[(r.b * c.H + r.h) * c.Tq + r.i] = leaves ? 1 : 0;
-    const float* from = w.out.data();  // null: values have no channels
-    if (from != nullptr) from += (g.first * c.value_panels + n) * c.panel;
-    if (!leaves) put_row(c, r, t, from, g.rows, result);
+    t.leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
+               std::isnan(t.log_sum_exp);
+    left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
   }
+  const float* from = w.out.data();  // null: values have no channels
+  if (from != nullptr) from += g.first * c.value_panels * c.panel;
+  put_rows(c, g.row, totals, g.count, from, g.rows, result);
 }
 
 void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,

@@ -32,6 +32,7 @@ struct RowGroup {
   Run hole{0, 0};                 // except these, which none sees;
   Run all[2] = {{0, 0}, {0, 0}};  // every row sees these, as far as bounds say
   bool low = false;               // to be done again
+  bool begun = false;             // its sums hold a block of keys
 };
 // Fills in the bounds of a group, of which `row` and `count` are set.
 void find_bounds(RowGroup&) noexcept;

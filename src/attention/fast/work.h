@@ -128,6 +128,7 @@ void run_rows(const FastCall&, const FastRowBlock&, FastWork&) noexcept;
 // The sum of weights with the sink, relative to the reference of the row, and the log-sum-exp where it is wanted.
 struct RowTotal {
   double sum, log_sum_exp;
+  bool leaves = false;  // another engine must compute the row
 };
 RowTotal total_of(const FastCall&, double sum, double reference, Index head, bool wanted) noexcept;
 inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index row,
@@ -135,9 +136,9 @@ inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index
   const auto n = static_cast<std::size_t>(row);
   return total_of(c, static_cast<double>(w.totals[n]), w.reference[n], head, wanted);
 }
-// Writes a row: `from`, as FastStrip::out holds rows of a strip of so many, over the sum of its weights.
-void put_row(const FastCall&, const FastRow&, const RowTotal&, const float* from, Index strip_rows,
-             const AttentionResult&) noexcept;
+// Writes rows, but those that leave: `from`, as FastStrip::out holds a strip of so many, over the sums of their weights.
+void put_rows(const FastCall&, const FastRow*, const RowTotal*, Index count, const float* from,
+              Index strip_rows, const AttentionResult&) noexcept;
 // Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
 inline constexpr float kSmallestSum = 0x1p-20f;
 

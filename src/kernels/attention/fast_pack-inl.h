@@ -16,16 +16,32 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 
-// Whether numbers are within kLargestValue, without a branch for each: a maximum may lose a NaN, a sum of their products
-// with 0 does not.
+// Whether numbers are within kLargestValue, without a branch for each.
+#if HWY_HAVE_SCALABLE
+// A maximum may lose a NaN, a sum of products with 0 does not.
 struct Bounds {
-  F largest, zero;  // begin as 0
+  F largest = 0, zero = 0;
   HWY_INLINE void Add(F x) {
     largest = MaxF(largest, AbsF(x));
     zero = MulAddF(x, SetF(0), zero);
   }
   HWY_INLINE bool Hold() const { return AllBelowF(largest, kLargestValue) && AllBelowF(zero, 0); }
 };
+#else
+// Bits without the sign: larger numbers have larger ones, infinity and NaN the largest.
+struct Bounds {
+  using Tag = hn::RebindToSigned<FTag>;
+  HWY_INLINE Bounds() : largest(hn::Zero(Tag())) {}
+  hn::Vec<Tag> largest;
+  HWY_INLINE void Add(F x) {
+    largest = hn::Max(largest, hn::And(hn::BitCast(Tag(), x), hn::Set(Tag(), 0x7fffffff)));
+  }
+  HWY_INLINE bool Hold() const {
+    const auto most = hn::BitCast(Tag(), SetF(kLargestValue));
+    return hn::AllFalse(Tag(), hn::Gt(largest, most));
+  }
+};
+#endif
 // False for NaN too.
 HWY_INLINE bool IsBounded(float x) {
   return std::fabs(x) <= kLargestValue;
@@ -61,14 +77,14 @@ HWY_INLINE bool TakeChannels(float* HWY_RESTRICT to, const T* HWY_RESTRICT x, In
 }
 template <class T>
 bool TakeRow(float* HWY_RESTRICT to, const void* from, Index channels, float factor) noexcept {
-  Bounds bounds{SetF(0), SetF(0)};
+  Bounds bounds;
   const bool bounded = TakeChannels(to, static_cast<const T*>(from), channels, factor, bounds);
   return bounds.Hold() && bounded;
 }
 template <class T>
 bool TakeRows(float* HWY_RESTRICT to, const void* const* from, Index count, Index channels,
               const float* factors) noexcept {
-  Bounds bounds{SetF(0), SetF(0)};
+  Bounds bounds;
   bool bounded = true;
   for (Index n = 0; n < count; ++n)
     bounded = TakeChannels(to + n * channels, static_cast<const T*>(from[n]), channels, factors[n],
@@ -80,7 +96,7 @@ bool TakeRows(float* HWY_RESTRICT to, const void* const* from, Index count, Inde
 template <class T>
 bool IsRowBounded(const void* from, Index channels, float factor) noexcept {
   const T* x = static_cast<const T*>(from);
-  Bounds bounds{SetF(0), SetF(0)};
+  Bounds bounds;
   Index c = 0;
   for (; c + kLanes <= channels; c += kLanes) bounds.Add(MulF(SetF(factor), ReadF(x + c)));
   bool bounded = true;
@@ -90,7 +106,7 @@ bool IsRowBounded(const void* from, Index channels, float factor) noexcept {
 template <class T>
 bool DotRows(const void* first, const void* second, Index channels, float& sum) noexcept {
   const T *a = static_cast<const T*>(first), *b = static_cast<const T*>(second);
-  Bounds bounds{SetF(0), SetF(0)};
+  Bounds bounds;
   F sums = SetF(0);
   Index c = 0;
   for (; c + kLanes <= channels; c += kLanes) {
@@ -133,42 +149,48 @@ HWY_INLINE bool PutKey(float* HWY_RESTRICT to, const T* x, Index first, Index ch
   return bounded;
 }
 
-#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
-template <class T>
-HWY_INLINE bool PutFourKeys(float* HWY_RESTRICT to, const T* const (&x)[4], Index channels) {
-  bool bounded = true;
-  for (Index j = 0; j < 4; ++j) bounded = PutKey(to + j, x[j], 0, channels) && bounded;
-  return bounded;
+#if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+// Channels c to c + 3 of every fourth key, one key in each block of the vector. kHidden: some may be null.
+template <bool kHidden, class T>
+HWY_INLINE F ReadBlocks(const T* const* x, Index c) {
+  const auto read = [&](Index n) HWY_ATTR {
+    const hn::FixedTag<float, 4> four;
+    const T* key = x[4 * n];
+    return kHidden && key == nullptr ? hn::Zero(four) : ReadVector(four, key + c);
+  };
+  if constexpr (kLanes == 4) {
+    return read(0);
+  } else if constexpr (kLanes == 8) {
+    return hn::Combine(FTag(), read(1), read(0));
+  } else {
+    const hn::Half<FTag> half;
+    return hn::Combine(FTag(), hn::Combine(half, read(3), read(2)),
+                       hn::Combine(half, read(1), read(0)));
+  }
 }
-#else
-// Four keys, four channels at a time: a transpose of 4 x 4.
-template <class T>
-HWY_INLINE bool PutFourKeys(float* HWY_RESTRICT to, const T* const (&x)[4], Index channels) {
-  const hn::FixedTag<float, 4> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto limit = hn::Set(d, kLargestValue);
-  auto bounded = hn::Eq(limit, limit);
+// A vector of keys, four channels at a time: a transpose of 4 x 4 in each block.
+template <bool kHidden, class T>
+HWY_INLINE bool PutVectorOfKeys(float* HWY_RESTRICT to, const T* const* x, Index channels) {
+  const FTag d;
+  const hn::RepartitionToWide<FTag> wide;
+  Bounds bounds;
   Index c = 0;
   for (; c + 4 <= channels; c += 4) {
-    const auto read = [&](Index j) HWY_ATTR {
-      return x[j] == nullptr ? hn::Zero(d) : ReadVector(d, x[j] + c);
-    };
-    const auto v0 = read(0), v1 = read(1), v2 = read(2), v3 = read(3);
-    bounded =
-        hn::And(bounded, hn::And(hn::And(hn::Le(hn::Abs(v0), limit), hn::Le(hn::Abs(v1), limit)),
-                                 hn::And(hn::Le(hn::Abs(v2), limit), hn::Le(hn::Abs(v3), limit))));
+    const F v0 = ReadBlocks<kHidden>(x, c), v1 = ReadBlocks<kHidden>(x + 1, c),
+            v2 = ReadBlocks<kHidden>(x + 2, c), v3 = ReadBlocks<kHidden>(x + 3, c);
+    bounds.Add(v0), bounds.Add(v1), bounds.Add(v2), bounds.Add(v3);
     const auto a = hn::BitCast(wide, hn::InterleaveLower(d, v0, v1)),
                e = hn::BitCast(wide, hn::InterleaveUpper(d, v0, v1));
     const auto b = hn::BitCast(wide, hn::InterleaveLower(d, v2, v3)),
                f = hn::BitCast(wide, hn::InterleaveUpper(d, v2, v3));
     float* p = to + c * kPanel;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, a, b)), d, p);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, a, b)), d, p + kPanel);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, e, f)), d, p + 2 * kPanel);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, e, f)), d, p + 3 * kPanel);
+    StoreF(p, hn::BitCast(d, hn::InterleaveLower(wide, a, b)));
+    StoreF(p + kPanel, hn::BitCast(d, hn::InterleaveUpper(wide, a, b)));
+    StoreF(p + 2 * kPanel, hn::BitCast(d, hn::InterleaveLower(wide, e, f)));
+    StoreF(p + 3 * kPanel, hn::BitCast(d, hn::InterleaveUpper(wide, e, f)));
   }
-  bool all = hn::AllTrue(d, bounded);
-  for (Index j = 0; c < channels && j < 4; ++j) all = PutKey(to + j, x[j], c, channels) && all;
+  bool all = bounds.Hold();
+  for (Index j = 0; c < channels && j < kLanes; ++j) all = PutKey(to + j, x[j], c, channels) && all;
   return all;
 }
 #endif
@@ -183,50 +205,91 @@ bool PackKeys(float* HWY_RESTRICT to, const void* const* from, Index count, Inde
   const auto place = [&](Index n) {
     return to + n / kPanel * (kPanel * panel_channels) + n % kPanel;
   };
-  if constexpr (kPanel % 4 == 0)
-    for (; j < end; j += 4) {
-      const T* const four[4] = {row(j), row(j + 1), row(j + 2), row(j + 3)};
-      bounded = PutFourKeys(place(j), four, channels) && bounded;
+#if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
+  for (; j < end; j += kLanes) {
+    const T* keys[kLanes];
+    bool hidden = false;
+    for (Index n = 0; n < kLanes; ++n) {
+      keys[n] = row(j + n);
+      hidden = hidden || keys[n] == nullptr;
     }
+    bounded = (hidden ? PutVectorOfKeys<true>(place(j), keys, channels)
+                      : PutVectorOfKeys<false>(place(j), keys, channels)) &&
+              bounded;
+  }
+#endif
   for (; j < end; ++j) bounded = PutKey(place(j), row(j), 0, channels) && bounded;
   return bounded;
 }
 
+// Values of one key, from `to` on.
+template <class T>
+HWY_INLINE bool PutValues(float* HWY_RESTRICT to, const T* x, Index channels, Bounds& bounds) {
+  constexpr Index kStep = kBlockKeys * kPanel;
+  Index c = 0;
+  for (; c + kPanel <= channels; c += kPanel, to += kStep) {
+    const F a = ReadF(x + c), b = ReadF(x + c + kLanes);
+    bounds.Add(a), bounds.Add(b);
+    StoreF(to, a), StoreF(to + kLanes, b);
+  }
+  if (c + kLanes <= channels) {
+    const F a = ReadF(x + c);
+    bounds.Add(a);
+    StoreF(to, a);
+    c += kLanes, to += kLanes;
+  }
+  bool bounded = true;
+  if (c == channels) return bounded;
+  StoreF(to, SetF(0));
+  for (; c < channels; ++c, ++to) {
+    *to = Widen(x[c]);
+    bounded = bounded && IsBounded(*to);
+  }
+  return bounded;
+}
 template <class T>
 bool PackValues(float* HWY_RESTRICT to, const void* const* from, Index count,
                 Index channels) noexcept {
   bool bounded = true;
-  Bounds bounds{SetF(0), SetF(0)};
-  const Index whole = channels / kLanes * kLanes;
-  for (Index j = 0; j < count; ++j) {
-    const T* x = static_cast<const T*>(from[j]);
-    float* p = to + j * kPanel;
-    const auto place = [&](Index c) { return p + c / kPanel * (kBlockKeys * kPanel) + c % kPanel; };
-    for (Index c = 0; c < whole; c += kLanes) {
-      const F y = x == nullptr ? SetF(0) : ReadF(x + c);
-      bounds.Add(y);
-      StoreF(place(c), y);
+  Bounds bounds;
+  for (Index j = 0; j < count; ++j, to += kPanel) {
+    if (const T* x = static_cast<const T*>(from[j]); x != nullptr) {
+      bounded = PutValues(to, x, channels, bounds) && bounded;
+      continue;
     }
-    if (whole == channels) continue;
-    StoreF(place(whole), SetF(0));
-    for (Index c = whole; x != nullptr && c < channels; ++c) {
-      *place(c) = Widen(x[c]);
-      bounded = bounded && IsBounded(Widen(x[c]));
-    }
+    for (Index c = 0; c < channels; c += kLanes)
+      StoreF(to + c / kPanel * (kBlockKeys * kPanel) + c % kPanel, SetF(0));
   }
   return bounds.Hold() && bounded;
 }
 
 template <class T>
-void PutRow(void* to, const float* out, Index rows, Index channels, float factor) noexcept {
-  T* y = static_cast<T*>(to);
-  const auto place = [&](Index c) { return out + c / kPanel * (rows * kPanel) + c % kPanel; };
+HWY_INLINE void PutRow(T* HWY_RESTRICT y, const float* HWY_RESTRICT out, Index rows, Index channels,
+                       F factor, float narrow_factor) {
   Index c = 0;
 #if !HWY_HAVE_SCALABLE && HWY_TARGET != HWY_SCALAR
-  for (; c + kLanes <= channels; c += kLanes)
-    WriteVector<false>(MulF(SetF(factor), LoadF(place(c))), FTag(), y + c);
+  for (; c + kPanel <= channels; c += kPanel, out += rows * kPanel) {
+    WriteVector<false>(MulF(factor, LoadF(out)), FTag(), y + c);
+    WriteVector<false>(MulF(factor, LoadF(out + kLanes)), FTag(), y + c + kLanes);
+  }
+  if (c + kLanes <= channels) {
+    WriteVector<false>(MulF(factor, LoadF(out)), FTag(), y + c);
+    c += kLanes, out += kLanes;
+  }
+  for (; c < channels; ++c, ++out) y[c] = Narrow<T>(narrow_factor * *out);
+#else
+  for (; c < channels; ++c)
+    y[c] = Narrow<T>(narrow_factor * out[c / kPanel * (rows * kPanel) + c % kPanel]);
+  (void)factor;
 #endif
-  for (; c < channels; ++c) y[c] = Narrow<T>(factor * *place(c));
+}
+template <class T>
+void PutRows(void* const* to, const float* out, Index count, Index rows, Index channels,
+             const float* factors) noexcept {
+  for (Index r = 0; r < count; ++r)
+    if (to[r] != nullptr)
+      PutRow(static_cast<T*>(to[r]), out + r * kPanel, rows, channels, SetF(factors[r]),
+             factors[r]);
 }
 
 // The compiler makes vectors of it.

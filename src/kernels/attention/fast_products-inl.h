@@ -85,7 +85,7 @@ HWY_INLINE void ValueTile(const FastBlock& b, const FastStrip& s, Index panel) {
   F c[R][N];
   float* out = s.out + panel * (R * kPanel);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
-      LoadF(out + r * kPanel + x * kLanes);
+      s.first ? SetF(0) : LoadF(out + r * kPanel + x * kLanes);
   AddProduct(c, s.weights, kBlockKeys, 1, b.v + panel * (kBlockKeys * kPanel), kPanel, s.keys);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(out + r * kPanel + x * kLanes, c[r][x]);

@@ -36,7 +36,7 @@ constexpr FastKernels kKernels{kLanes,
                                NarrowRelative,
                                AddLanes,
                                AddRow,
-                               {PutRow<float>, PutRow<Float16>, PutRow<BFloat16>}};
+                               {PutRows<float>, PutRows<Float16>, PutRows<BFloat16>}};
 
 }  // namespace
 

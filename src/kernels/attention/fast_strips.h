@@ -41,6 +41,7 @@ struct FastStrip {
   const float* shift = nullptr;         // [rows]: base - reference
   float* weights = nullptr;             // [rows][block_keys]: p
   Index keys = 0;                       // of the block, that are read
+  bool first = false;                   // `sums` are 0, and `out` is not initialised
 };
 
 struct FastKernels {
@@ -76,8 +77,9 @@ struct FastKernels {
   void (*add_lanes)(float* to, const float* sums, Index rows) noexcept;
   // to[c] += factor * from[c]
   void (*add_row)(float* to, const float* from, Index channels, float factor) noexcept;
-  // A row of `out`, times factor, rounded once.
-  void (*put_row[3])(void* to, const float* out, Index rows, Index channels, float factor) noexcept;
+  // The first `count` rows of `out` of a strip of `rows`, times factors, rounded once. to[r] null: not written.
+  void (*put_rows[3])(void* const* to, const float* out, Index count, Index rows, Index channels,
+                      const float* factors) noexcept;
 };
 // Of f32, f16 and bf16: the index into the arrays above.
 inline std::size_t fast_type(DType type) noexcept {
