@@ -197,18 +197,27 @@ struct FastAttend {
   TermGradient term_gradient(std::size_t n) {
     const TermArrays of = term_arrays(terms[n]);
     TermGradient to;
-    d_numbers.resize(3 * terms.size());
+    d_numbers.resize(7 * terms.size());
     const auto vectors = [&](const ConstHeads& from, std::vector<double>& memory) {
       if (from.data == nullptr) return Heads{};
       memory.resize(static_cast<std::size_t>(from.tokens * from.heads * from.dim));
       return heads(memory.data(), from.tokens, from.heads, from.dim);
     };
-    to.query = vectors(of.query.given, d_numbers[3 * n]);
-    to.key = vectors(of.key.given, d_numbers[3 * n + 1]);
+    to.query = vectors(of.query.given, d_numbers[7 * n]);
+    to.key = vectors(of.key.given, d_numbers[7 * n + 1]);
     if (of.table.empty()) return to;
-    std::vector<double>& table = d_numbers[3 * n + 2];
-    table.resize(static_cast<std::size_t>(of.table.count()));
-    to.table = tensor(table.data(), {1, shape.heads, of.table.shape[2], of.table.shape[3]});
+    const auto dense = [&](const ConstTensorView& from, std::vector<double>& memory) {
+      if (from.empty()) return TensorView{};
+      memory.resize(static_cast<std::size_t>(from.count()));
+      return tensor(memory.data(), DType::f64,
+                    std::span(from.shape).first(static_cast<std::size_t>(from.rank)));
+    };
+    to.table = dense(of.table, d_numbers[7 * n + 2]);
+    if (const auto* curve = std::get_if<DistanceMlpTerm>(&terms[n]))
+      to.mlp = {dense(curve->mlp.in, d_numbers[7 * n + 3]),
+                dense(curve->mlp.in_bias, d_numbers[7 * n + 4]),
+                dense(curve->mlp.out, d_numbers[7 * n + 5]),
+                dense(curve->mlp.out_bias, d_numbers[7 * n + 6])};
     return to;
   }
   void run() { shape.gradient == Gradient::none ? forward() : backward(); }

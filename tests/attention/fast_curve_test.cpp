@@ -53,6 +53,9 @@ TEST(FastCurve, LengthsAndSides) {
         ++seed;
         call.args.mask.causal = kind % 2 == 0;
         call.term.keep_sign = kind >= 2;
+        if (seed % 3 == 0) call.args.mask.window_left = 30, call.args.mask.sink_tokens = 3;
+        if (seed % 4 == 1) call.query_at = arange(5, queries);
+        call.args.query_positions = call.query_at;
         ASSERT_EQ(call.wrong_of(), "")
             << isa_name(isa) << " " << queries << " " << keys << " kind " << kind;
       }

@@ -31,5 +31,28 @@ TEST(FastCurves, Sums) {
     }
 }
 
+// A curve with knots at 0.2, 0.5 and 0.6, of all pieces and of one.
+TEST(FastCurves, Rows) {
+  const float slope[] = {1, -2, 3, 0.5f}, knot[] = {0.2f, 0.5f, 0.6f}, more[] = {-3, 5, -2.5f};
+  const float level[] = {0.1f, 0.7f, -1.8f, -0.3f};
+  std::vector<float> u(100);
+  for (std::size_t j = 0; j < u.size(); ++j) u[j] = static_cast<float>(j * 37 % 100) * 0.02f;
+  for (const Isa isa : supported_isas())
+    for (const std::size_t keys : {1u, 17u, 64u, 70u}) {
+      std::vector<float> all(96, 9.0f), one = all;
+      const FastCurveRow rows[] = {{u.data(), 0.5f, 0, 3, all.data()},
+                                   {u.data(), 0.05f, 0, 0, one.data()}};
+      const FastCurveKernels& k = fast_curve_kernels(isa);
+      EXPECT_TRUE(k.rows({slope, level, knot, more}, rows, 2, static_cast<Index>(keys), 1.5f));
+      EXPECT_FALSE(k.rows({slope, level, knot, more}, rows, 2, static_cast<Index>(keys), 0.05f));
+      for (std::size_t j = 0; j < keys; ++j) {
+        const float x = u[j] * 0.5f;
+        const std::size_t piece = x < 0.2f ? 0 : x < 0.5f ? 1 : x < 0.6f ? 2 : 3;
+        EXPECT_NEAR(all[j], slope[piece] * x + level[piece], 1e-6) << isa_name(isa) << j;
+        EXPECT_NEAR(one[j], u[j] * 0.05f + 0.1f, 1e-6);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace posenc::v0::detail

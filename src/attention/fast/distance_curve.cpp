@@ -9,8 +9,8 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Units whose knots are kept for each query.
-constexpr Index kMostEnds = 64;
+// Up to these, sums of products in float stay finite.
+constexpr float kLargestSlope = 0x1p60f, kLargestInverse = 0x1p40f;
 
 double psi_of(bool keep_sign, double c, double y) noexcept {
   const double size = std::log(std::fabs(c * y) + 1);
@@ -45,7 +45,8 @@ DistanceCurve::DistanceCurve(const ReadyCall& c, const DistanceMlpTerm& t, CallA
       in_bias_(arena.array<double>(units_)),
       out_(arena.array<double>(c.H * units_)),
       out_bias_(arena.array<double>(c.H)),
-      below_(arena.array<double>(c.B * groups_ * c.Tq)) {
+      below_(arena.array<double>(c.B * groups_ * c.Tq)),
+      kernels_(&fast_curve_kernels(active_isa())) {
   for (Index u = 0; u < units_ && !arena.counts(); ++u) {
     const auto unit = static_cast<std::size_t>(u);
     in_[unit] = read_number(t.mlp.in, u), in_bias_[unit] = read_number(t.mlp.in_bias, u);
@@ -65,7 +66,7 @@ DistanceCurve::DistanceCurve(const ReadyCall& c, const DistanceMlpTerm& t, CallA
   }
   make_pieces(arena);
   make_lines(arena);
-  find_ends(arena);
+  narrow(arena);
 }
 
 // The slope changes where the input of a unit is 0.
@@ -177,25 +178,31 @@ Index DistanceCurve::distances() const noexcept {
   return (keeps_sign() ? high_ : std::max(std::abs(low), std::abs(high_))) - least() + 1;
 }
 
-void DistanceCurve::find_ends(CallArena& arena) {
-  const std::optional<WholeDistances> d = consecutive_distances(*call_, term_->axis);
-  if (!d || units_ > kMostEnds) return;
-  const Index rows = call_->B * groups_ * call_->Tq;
-  const std::span<Index> memory = arena.array<Index>(rows * units_);
+void DistanceCurve::narrow(CallArena& arena) {
+  const auto rows = static_cast<Index>(below_.size()), H = call_->H;
+  inverse_ = arena.array<float>(rows);
+  narrow_knots_ = arena.array<float>(units_), more_ = arena.array<float>(H * units_);
+  narrow_slopes_ = arena.array<float>(H * (units_ + 1));
+  narrow_levels_ = arena.array<float>(H * (units_ + 1));
   if (arena.counts() || !has_lines_) return;
-  const auto knots = static_cast<Index>(knots_.size());
-  ends_ = memory.first(static_cast<std::size_t>(rows * knots));
-  for (Index n = 0; n < rows * knots; ++n) {
-    const Index row = n / knots, group = row / call_->Tq % groups_,
-                batch = batches_ == 1 ? 0 : row / call_->Tq / groups_;
-    const double c = std::fabs(read_number(term_->table, batch, group, 0, 0)),
-                 x = knots_[static_cast<std::size_t>(n % knots)];
-    const double end =
-        x <= 0 ? 0 : std::ceil(std::expm1(x * below_[static_cast<std::size_t>(row)]) / c);
-    constexpr auto kNever = static_cast<double>(kUnbounded);
-    ends_[static_cast<std::size_t>(n)] =
-        end < kNever ? static_cast<Index>(std::max(end, 0.0)) : kUnbounded;
+  for (Index row = 0; row < rows; ++row) {
+    const auto x = static_cast<float>(1 / below_[static_cast<std::size_t>(row)]);
+    const bool usable = x > 0 && x <= kLargestInverse && std::isfinite(scale_of_row(row));
+    inverse_[static_cast<std::size_t>(row)] = usable ? x : 0;
   }
+  const std::size_t knots = knots_.size(), pieces = static_cast<std::size_t>(H) * (knots + 1);
+  bool bounded = true;
+  const auto number = [&](double x) {
+    bounded = bounded && std::fabs(x) <= static_cast<double>(kLargestSlope);
+    return static_cast<float>(x);
+  };
+  for (std::size_t n = 0; n < knots; ++n) narrow_knots_[n] = static_cast<float>(knots_[n]);
+  for (std::size_t n = 0; n < pieces; ++n) {
+    narrow_slopes_[n] = number(slopes_[n]), narrow_levels_[n] = number(levels_[n]);
+    if (n % (knots + 1) < knots)
+      more_[n / (knots + 1) * knots + n % (knots + 1)] = number(slopes_[n + 1] - slopes_[n]);
+  }
+  if (!bounded) std::fill(inverse_.begin(), inverse_.end(), 0.0f);
 }
 
 DistanceCurve::Row DistanceCurve::row_of(Index b, Index h, Index i) const noexcept {
@@ -220,80 +227,40 @@ void DistanceCurve::add(Index b, Index h, Index i, Index row, Run keys, double* 
         value(h, psi_of(term_->keep_sign, r.c, axis_->delta(b, i, row, j)) / r.below);
 }
 
-// Numbers of a piece: where u falls or rises, the first and the last are the smallest and the largest.
-bool DistanceCurve::write_piece(double slope, double level, const Row& r, const float* u,
-                                Index count, float most, float* to) noexcept {
-  const auto a = static_cast<float>(slope * r.inverse), c = static_cast<float>(level);
-  for (Index n = 0; n < count; ++n) to[n] = a * u[n] + c;
-  return std::fabs(to[0]) <= most && std::fabs(to[count - 1]) <= most;
+Index DistanceCurve::entry(Index b, Index i, Index key_row) const noexcept {
+  return high_ -
+         (axis_->query_whole[axis_->query_at(b, i)] - axis_->key_whole[axis_->key_at(key_row, 0)]);
 }
 
-// Of keys along which u falls, or rises: from one knot to the next.
-bool DistanceCurve::write_part(const double* slope, const double* level, const Row& r,
-                               const float* u, Index count, bool falls, float most,
-                               float* to) const noexcept {
-  for (Index j = 0; j < count;) {
-    const double x = static_cast<double>(u[j]) * r.inverse;
-    const auto piece = std::upper_bound(knots_.begin(), knots_.end(), x) - knots_.begin();
-    // The knot that u comes to.
-    const bool last = falls ? piece == 0 : piece == static_cast<Index>(knots_.size());
-    Index end = count;
-    if (!last) {
-      const double knot = knots_[static_cast<std::size_t>(falls ? piece - 1 : piece)] * r.below;
-      const auto before = [&](float y) {
-        return falls ? static_cast<double>(y) >= knot : static_cast<double>(y) < knot;
-      };
-      if (!before(u[count - 1]))
-        end =
-            std::max(j + 1, static_cast<Index>(std::partition_point(u + j, u + count, before) - u));
-    }
-    if (!write_piece(slope[piece], level[piece], r, u + j, end - j, most, to + j)) return false;
-    j = end;
-  }
-  return true;
-}
-
-// Of keys whose distance, without its sign, is `near` and goes up or down by one.
-bool DistanceCurve::write_ends(const double* slope, const double* level, const Row& r,
-                               const float* u, Index near, Index step, Index count,
-                               const Index* ends, float most, float* to) const noexcept {
-  const auto knots = static_cast<Index>(knots_.size());
-  Index piece = std::upper_bound(ends, ends + knots, near) - ends;
-  for (Index j = 0; j < count; piece += step) {
-    Index end = count;
-    if (step < 0 && piece > 0) end = std::min(count, near - ends[piece - 1] + 1);
-    if (step > 0 && piece < knots) end = std::min(count, ends[piece] - near);
-    if (end <= j) continue;
-    if (!write_piece(slope[piece], level[piece], r, u + j, end - j, most, to + j)) return false;
-    j = end;
-  }
-  return true;
-}
-
-bool DistanceCurve::write(Index b, Index h, Index i, Index row, Run keys, float most,
-                          float* to) const noexcept {
+bool DistanceCurve::write(std::span<const FastRow> rows, Run keys, float most, float* to,
+                          Index stride, Index* piece) const noexcept {
   if (!has_lines_) return false;
-  const Row r = row_of(b, h, i);
-  if (!(r.inverse > 0) || !std::isfinite(r.inverse) || !std::isfinite(r.c)) return false;
-  const Index group = Grouping{call_->H, groups_}.of(h);
-  const Index query = axis_->query_whole[axis_->query_at(b, i)],
-              first = axis_->key_whole[axis_->key_at(row, 0)];
-  const float* u = psi_.data() + ((batches_ == 1 ? 0 : b) * groups_ + group) * size_ +
-                   (high_ - (query - first)) + keys.begin;
-  const double* slope = slopes_.data() + h * static_cast<Index>(knots_.size() + 1);
-  const double* level = levels_.data() + h * static_cast<Index>(knots_.size() + 1);
-  // Keys up to the position of the query, and those after it.
-  const Index here = std::clamp(query - first + 1, keys.begin, keys.end) - keys.begin;
-  const Index after = keys.end - keys.begin - here;
-  if (ends_.empty())
-    return write_part(slope, level, r, u, here, true, most, to) &&
-           write_part(slope, level, r, u + here, after, term_->keep_sign, most, to + here);
-  const Index* ends =
-      ends_.data() + ((b * groups_ + group) * call_->Tq + i) * static_cast<Index>(knots_.size());
-  const Index near = query - first - keys.begin;
-  if (!write_ends(slope, level, r, u, near, -1, here, ends, most, to)) return false;
-  if (term_->keep_sign) return write_part(slope, level, r, u + here, after, true, most, to + here);
-  return write_ends(slope, level, r, u + here, here - near, 1, after, ends, most, to + here);
+  const Index b = rows[0].b, h = rows[0].h, count = keys.end - keys.begin;
+  const auto knots = static_cast<Index>(knots_.size());
+  const float* psi = psi_.data() + slab(b, h) * size_ + keys.begin;
+  const float* inverse =
+      inverse_.data() + (b * groups_ + Grouping{call_->H, groups_}.of(h)) * call_->Tq;
+  const float* knot = narrow_knots_.data();
+  FastCurveRow list[12];
+  for (std::size_t n = 0; n < rows.size(); ++n, to += stride) {
+    const FastRow& r = rows[n];
+    const float* u = psi + r.entry;
+    const float by = inverse[r.i], x = u[0] * by, y = u[count - 1] * by;
+    if (by == 0) return false;
+    // Where the block has the distance 0, x falls up to there and then rises.
+    const Index here = high_ - (r.entry + keys.begin);
+    const bool turns = !term_->keep_sign && here >= 0 && here < count;
+    const float low = turns ? 0 : std::min(x, y), high = std::max(x, y);
+    Index first = piece[n];
+    while (first > 0 && knot[first - 1] > low) --first;
+    while (first < knots && knot[first] <= low) ++first;
+    Index last = piece[n] = first;
+    while (last < knots && knot[last] < high) ++last;
+    list[n] = {u, by, first, last, to};
+  }
+  return kernels_->rows({narrow_slopes_.data() + h * (knots + 1),
+                         narrow_levels_.data() + h * (knots + 1), knot, more_.data() + h * knots},
+                        list, static_cast<Index>(rows.size()), count, most);
 }
 
 }  // namespace posenc::v0::detail

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A DistanceMlpTerm (FIRE) as start values: scale mlp(psi(delta) / below), below = psi(max(p_i, L)) + epsilon. The
-// network is a piecewise linear function of its input, and psi of whole distances is a line, so a row is a few pieces
-// a u + b of that line. Gradients: curve_gradients.h.
+// network is a piecewise linear function of its input, and psi of whole distances is a line, so the numbers of a row and
+// a block of keys are a line in psi that turns at the few knots between them. Gradients: curve_gradients.h.
 #pragma once
 #include <optional>
 #include <span>
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
+#include "kernels/attention/fast_curves.h"
 #include "posenc/attention/term.h"
 
 namespace posenc::inline v0::detail {
+
+struct FastRow;
 
 class DistanceCurve {
  public:
@@ -56,9 +59,12 @@ class DistanceCurve {
 
   // to[j - keys.begin] += the number of key j, times log2(e), in double.
   void add(Index b, Index h, Index i, Index row, Run keys, double* to) const noexcept;
-  // The same, in float, written. False: positions do not count up, or a number is not within `most`; `to` may hold
-  // anything then.
-  bool write(Index b, Index h, Index i, Index row, Run keys, float most, float* to) const noexcept;
+  // The same of rows of one head, in float, written `stride` apart: whole vectors. piece: of each row, where the search
+  // begins. False: positions do not count up, or a number is not within `most`; `to` may hold anything then.
+  bool write(std::span<const FastRow> rows, Run keys, float most, float* to, Index stride,
+             Index* piece) const noexcept;
+  // FastRow::entry, for `write`.
+  Index entry(Index b, Index i, Index key_row) const noexcept;
 
  private:
   struct Row {
@@ -69,14 +75,8 @@ class DistanceCurve {
   void make_lines(CallArena&);
   template <class F>
   void each_entry(const F&) const noexcept;
-  void find_ends(CallArena&);
+  void narrow(CallArena&);
   double value(Index h, double x) const noexcept;
-  static bool write_piece(double slope, double level, const Row&, const float* u, Index count,
-                          float most, float* to) noexcept;
-  bool write_part(const double* slope, const double* level, const Row&, const float* u, Index count,
-                  bool falls, float most, float* to) const noexcept;
-  bool write_ends(const double* slope, const double* level, const Row&, const float* u, Index near,
-                  Index step, Index count, const Index* ends, float most, float* to) const noexcept;
 
   const ReadyCall* call_;
   const DistanceMlpTerm* term_;
@@ -87,8 +87,9 @@ class DistanceCurve {
   std::span<double> slopes_, levels_;  // [H][knots + 1]: scale log2(e) mlp(x) = slope x + level
   std::span<float> psi_;               // [batches * groups][distances], entry n of high_ - n
   std::span<double> below_;            // [B][groups][Tq]
-  // [B][groups][Tq][knots]: the first distance whose input reaches a knot.
-  std::span<Index> ends_;
+  // In float: 1 / below, 0 where `write` cannot use it; knots, slopes and levels, and by how much a slope grows at a knot.
+  std::span<float> inverse_, narrow_knots_, narrow_slopes_, narrow_levels_, more_;
+  const FastCurveKernels* kernels_;
   bool has_lines_ = false;
   Index high_ = 0, size_ = 0;
 };

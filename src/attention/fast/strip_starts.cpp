@@ -169,25 +169,46 @@ void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run 
   fill_rest(g, s);
 }
 
-// Of a row whose only start values are those of a curve, within what float holds near 0. False: it is not written.
-bool write_curve(const DistanceCurve* curve, const FastRow& r, Run keys, float* to, Index width,
-                 Index& last) noexcept {
-  if (curve == nullptr) return false;
-  std::fill_n(to, width, -HUGE_VALF);
-  last = 0;
-  for (const Run& run : r.bounds.runs()) {
+// Hides the keys of a block that a row does not see, of `width` start values; returns the end of those that it sees.
+Index hide(const VisibleBounds& bounds, Run keys, Index width, float* to) noexcept {
+  Index at = keys.begin;
+  for (const Run& run : bounds.runs()) {
     const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
     if (some.begin >= some.end) continue;
-    if (!curve->write(r.b, r.h, r.i, r.place.row, some, kLargestCurve,
-                      to + (some.begin - keys.begin)))
-      return false;
-    last = some.end;
+    std::fill(to + (at - keys.begin), to + (some.begin - keys.begin), -HUGE_VALF);
+    at = some.end;
   }
+  std::fill(to + (at - keys.begin), to + width, -HUGE_VALF);
+  return at;
+}
+
+// Of a group whose only start values are those of a curve, within what float holds near 0. False: they are not written.
+bool fill_curve_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                       StripStarts& s) noexcept {
+  const DistanceCurve* curve = c.starts.curve();
+  if (curve == nullptr || !c.args.mask.bias.empty() || c.filtered || c.rows.hold_numbers() ||
+      !c.flags.shows_all(g.row->place.row, keys))
+    return false;
+  const Run some{keys.begin, std::min(keys.end, g.seen.end)};
+  if (some.begin >= some.end ||
+      !curve->write({g.row, static_cast<std::size_t>(g.count)}, some, kLargestCurve,
+                    w.starts.data(), w.block_keys, w.pieces.data() + g.first))
+    return false;
+  const Index count = some.end - some.begin, width = whole_vectors(count, c.kernels.lanes);
+  const bool whole = sees_all(g, some) && count == width;
+  s.keys = whole ? count : 0;
+  for (Index n = 0; n < g.count; ++n) {
+    float* to = w.starts.data() + n * w.block_keys;
+    if (!whole) s.keys = std::max(s.keys, hide(g.row[n].bounds, some, width, to) - some.begin);
+    s.at[n] = to, s.base[n] = 0;
+  }
+  fill_rest(g, s);
   return true;
 }
 
 void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                         StripStarts& s) noexcept {
+  if (fill_curve_starts(c, w, g, keys, s)) return;
   s.keys = 0;
   const bool copies = c.args.mask.bias.empty() &&
                       (!adds_numbers(c) || (reads_lines(c) && !c.starts.has_wide_lines()));
@@ -196,9 +217,6 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   // Of what is written, the strip reads so much.
   const Index width = whole_vectors(std::max<Index>(0, std::min(keys.end, g.seen.end) - keys.begin),
                                     c.kernels.lanes);
-  const bool plain = c.args.mask.bias.empty() && !c.filtered && !c.rows.hold_numbers() &&
-                     c.flags.shows_all(g.row->place.row, keys);
-  const DistanceCurve* curve = plain ? c.starts.curve() : nullptr;
   for (Index n = 0; n < g.count; ++n) {
     if (steps) {
       if (const Step step = step_of(g.row[n].bounds, keys, c.kernels.lanes); step.at != nullptr) {
@@ -212,9 +230,7 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     bool bounded = true;
     double largest = 0;
     Index last = 0;
-    if (write_curve(curve, g.row[n], keys, to, width, last)) {
-      // Relative to 0.
-    } else if (copies) {
+    if (copies) {
       last = copy_row(c, w, g.row[n], keys, to, width);
     } else {
       largest = fill_row(c, w, g.row[n], keys, to, width, bounded);

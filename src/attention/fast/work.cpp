@@ -47,7 +47,10 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
 FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
   FastRow r{b, h, i, place(b, i), {}, 0};
   r.bounds = visible_bounds(*this, b, h, r.place);
-  if (starts.has_lines()) r.entry = starts.entry_of(r);
+  if (starts.has_lines())
+    r.entry = starts.entry_of(r);
+  else if (const DistanceCurve* curve = starts.curve(); curve != nullptr && curve->is_line())
+    r.entry = curve->entry(b, i, r.place.row);
   return r;
 }
 
@@ -111,6 +114,8 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   });
   row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys);
   picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
+  pieces = arena.array<Index>(c.starts.curve() == nullptr ? 0 : count);
+  if (!arena.counts()) std::fill(pieces.begin(), pieces.end(), Index{0});
   copies = arena.array<std::byte>(keys * static_cast<Index>(c.copy_bytes));
 }
 

@@ -98,6 +98,7 @@ struct FastRowWork {
   std::span<float> starts;                // [rows of a group][keys of a block]
   std::span<double> start;                // of one row and a block of keys
   RunList runs;
+  std::span<Index> pieces;  // by row: DistanceCurve::write
   std::span<RowTermWork> row_terms;
   std::span<float> row_starts;    // like `starts`, where those belong to others
   std::span<std::int32_t> picks;  // rows of a table, of one row and a block of keys

@@ -17,6 +17,39 @@ namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+// N vectors of a row, from the line of its first piece: at each knot, the line turns.
+template <int N>
+HWY_INLINE F CurveVectors(const FastCurve& c, const FastCurveRow& r, Index key, F most) {
+  const F inverse = SetF(r.inverse), slope = SetF(c.slope[r.first]), level = SetF(c.level[r.first]);
+  F x[N], y[N];
+  POSENC_UNROLL for (int n = 0; n < N; ++n) {
+    x[n] = MulF(LoadF(r.u + key + n * kLanes), inverse);
+    y[n] = MulAddF(x[n], slope, level);
+  }
+  for (Index k = r.first; k < r.last; ++k) {
+    const F less = SetF(-c.knot[k]), more = SetF(c.more[k]);
+    POSENC_UNROLL for (int n = 0; n < N; ++n) y[n] =
+        MulAddF(MaxF(AddF(x[n], less), SetF(0)), more, y[n]);
+  }
+  POSENC_UNROLL for (int n = 0; n < N; ++n) {
+    StoreF(r.to + key + n * kLanes, y[n]);
+    most = MaxF(most, AbsF(y[n]));
+  }
+  return most;
+}
+bool Rows(const FastCurve& c, const FastCurveRow* row, Index rows, Index keys,
+          float limit) noexcept {
+  F most = SetF(0);
+  for (Index n = 0; n < rows; ++n) {
+    Index key = 0;
+    for (; key + 3 * kLanes < keys; key += 4 * kLanes) most = CurveVectors<4>(c, row[n], key, most);
+    for (; key < keys; key += kLanes) most = CurveVectors<1>(c, row[n], key, most);
+  }
+  return AllAtMostF(most, limit);
+}
+
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 void Sums(const float* s, const float* u, const float* v, Index n, float* to) noexcept {
   float sum[3] = {0, 0, 0};
@@ -41,7 +74,9 @@ void Sums(const float* s, const float* u, const float* v, Index n, float* to) no
 }
 #endif
 
-constexpr FastCurveKernels kCurveKernels{Sums};
+#undef POSENC_UNROLL
+
+constexpr FastCurveKernels kCurveKernels{Rows, Sums};
 
 }  // namespace
 
