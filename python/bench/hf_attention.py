@@ -81,6 +81,7 @@ def models(tokens: int, dtype: torch.dtype, train: bool, rows: int) -> dict[str,
         "LongT5": transformers.LongT5EncoderModel(transformers.LongT5Config(**t5, encoder_attention_type="transient-global")),
         "BERT, sdpa": causal("bert", "sdpa"), "BERT, eager": causal("bert", "eager"),
         "Llama, sdpa": causal("llama", "sdpa"), "Llama, eager": causal("llama", "eager"),
+        "Gemma 2, eager": causal("gemma2", "eager", head_dim=64),
         "Mistral, window 256, sdpa": causal("mistral", "sdpa", sliding_window=256),
         "Mistral, window 256, eager": causal("mistral", "eager", sliding_window=256),
     }

@@ -156,7 +156,7 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
     why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if not why and not report.force:
-        why = _speed.in_interface(original, attention_mask, query, key, causal, position_bias, rest.get("softcap"))
+        why = _speed.in_interface(original, attention_mask, query, key, causal, position_bias)
     if why and is_packed(attention_mask):
         raise KeepsPadding(why)
     if why:

@@ -70,7 +70,7 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
 
 
 def _decode(name: str, query: torch.Tensor, key: torch.Tensor) -> str:
-    """The same of one query in float, without a term or cap of the score."""
+    """The same of one query in float, without a term of the score."""
     wide, keys = query.dtype == torch.float32, key.shape[2]
     if wide and query.shape[1] == key.shape[1]:
         return DECODE
@@ -78,14 +78,14 @@ def _decode(name: str, query: torch.Tensor, key: torch.Tensor) -> str:
     return f"one query with fewer than {least} keys, for which its own is faster; {_OVERRIDE}" if keys < least else ""
 
 
-def in_interface(name: str, mask: Any, query: torch.Tensor, key: torch.Tensor, causal: bool, position_bias: Any, softcap: Any) -> str:
+def in_interface(name: str, mask: Any, query: torch.Tensor, key: torch.Tensor, causal: bool, position_bias: Any) -> str:
     """The same of a call through transformers' AttentionInterface; query and key [batch, heads, tokens, channels]."""
     queries = query.shape[2]
     if is_packed(mask):
         return ""
     window = mask.what.window if is_a(mask, Mask) else None
     # In double, or a mask that is read pair by pair.
-    slower = softcap is not None or query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
+    slower = query.dtype == torch.float64 or (mask is not None and not is_a(mask, Mask))
     if queries == 1:
         return DECODE if slower or position_bias is not None else _decode(name, query, key)
     if is_a(position_bias, Row):

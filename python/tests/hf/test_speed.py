@@ -7,7 +7,7 @@ from posenc.hf import _speed
 
 import posenc.hf
 
-SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0, bos_token_id=1,
+SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, pad_token_id=0, bos_token_id=1,
              eos_token_id=None, max_position_embeddings=1024)
 DEBERTA = dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True)
 
@@ -27,7 +27,8 @@ def calls(model, report, *lengths):
     return count.taken, dict(count.original)
 
 
-@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 128), ("llama", "eager", 256), ("llama", "sdpa", 1024), ("deberta-v2", None, 256)])
+@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 128), ("llama", "eager", 256), ("llama", "sdpa", 1024), ("deberta-v2", None, 256),
+                                                    ("gemma2", "eager", 256)])
 def test_short_calls_stay_with_the_model(kind, attention, least):
     model = build(kind, attention, max_position_embeddings=least)
     report = posenc.hf.accelerate(model, attention=True)
