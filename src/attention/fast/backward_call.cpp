@@ -2,6 +2,7 @@
 #include "attention/fast/backward_call.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/element.h"
 #include "core/parallel.h"

@@ -204,7 +204,7 @@ void ValueGradients::add_mixed(const ValueRowTerm& t, const ValueTile& x, const 
   const Index count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride,
               rows = m.end - m.begin;
   const Index some = tiles_.tile_keys, size = (tiles_.tile_rows + tiles_.rows) * stride;
-  const auto [first, last] = m.steps;
+  const Index first = m.steps.first, last = m.steps.last;
   // Products read the steps of a strip behind the last one.
   for (Index chunk = 0; chunk <= (last - first) / some; ++chunk)
     for (Index row = 0; row < rows; ++row)
