@@ -28,12 +28,14 @@ enum class By : std::uint8_t {
   capped,
   fire,
   cope,
+  stick_breaking,
   shaw,
   transformer_xl,
   deberta
 };
-constexpr const char* kBy[] = {"plain", "alibi", "t5",   "tupe",           "capped",
-                               "fire",  "cope",  "shaw", "transformer_xl", "deberta"};
+constexpr const char* kBy[] = {"plain",  "alibi",          "t5",     "tupe",
+                               "capped", "fire",           "cope",   "stick_breaking",
+                               "shaw",   "transformer_xl", "deberta"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };
@@ -89,6 +91,13 @@ struct FastAttend {
     };
     if (shape.by == By::capped) args.softcap = 50;  // Gemma 2's
     if (shape.by == By::fire) add_curve();
+    if (shape.by == By::stick_breaking) {
+      args.normalisation = Normalisation::stick_breaking;
+      ProductTerm t;  // so low that something is left after all keys
+      t.lines[0] = line(1, [](Index) { return 0; });
+      t.table = table(1, 1, [](Index) { return -8.0; });
+      terms.emplace_back(t);
+    }
     if (shape.by == By::cope) {
       GatesTerm t;
       t.table = table(64, shape.dim, wave), t.query = t.key = kContent;
@@ -356,6 +365,7 @@ std::vector<Line> fast_attention_lines() {
   all.push_back(fast_line({4096, 8, 64, true, By::capped}, 1.36));
   all.push_back(fast_line({4096, 8, 64, true, By::fire}, 1.36));
   all.push_back(fast_line({4096, 8, 64, true, By::cope}, 1.3));
+  all.push_back(fast_line({4096, 8, 64, true, By::stick_breaking}, 2));
   for (const Index tokens : {64, 128, 512})
     for (const bool causal : {false, true})
       all.push_back(fast_line({tokens, 64, 64, causal, By::plain}, causal ? 1.85 : 1.3));

@@ -340,6 +340,7 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
     if (const std::string_view why = CurveGradients::why_not(call, t); !why.empty()) return why;
   }
+  if (breaks_sticks(call.args)) return "gradients of broken sticks are not computed by it";
   if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;
   return fast_why_not(call, lowered);
 }

@@ -11,7 +11,7 @@
 namespace posenc::inline v0::detail {
 
 bool decodes(const FastCall& c) noexcept {
-  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D || !c.gates.none())
+  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D || c.passes_back())
     return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
   const Index share = c.H / c.G;

@@ -120,6 +120,7 @@ void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool caref
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
   strip.first = !g.begun, g.begun = true;
+  if (breaks_sticks(c.args)) return run_stick_strip(c, w, g, block, strip);
   const std::size_t start = given ? 1 : 0;
   const auto run = [&](bool carefully) {
     if (gated) return run_gated_strip(c, w, g, keys, block, strip, carefully);
@@ -143,18 +144,19 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
       clear_rows(c, w, g);
       clear_value_rows(c, w, g);
       clear_gates(c, w, g);
+      clear_sticks(c, w, g);
       if (g.seen.begin < g.seen.end)
         begin = std::min(begin, g.seen.begin), end = std::max(end, g.seen.end);
     }
   const Index size = c.kernels.block_keys, from = begin / size;
   const Index blocks = end > begin ? block_count(end, size) - from : 0;
   for (Index n = 0; n < blocks; ++n) {
-    // Gates are counted from the last key on.
-    const Index first = (from + (c.gates.none() ? n : blocks - 1 - n)) * size;
+    const Index first = (from + (c.passes_back() ? blocks - 1 - n : n)) * size;
     const Run keys{first, std::min(c.Tk, first + size)};
     bool packed = false, bounded = true;
     for (RowGroup& g : w.groups) {
       if ((careful && !g.low) || !c.reads(g, keys)) continue;
+      if (breaks_sticks(c.args) && !w.sticks.wants_rest && are_broken(w, g)) continue;
       if (!packed) bounded = pack(c, block, keys, w), packed = true;
       if (bounded)
         run_strip(c, w, g, keys, careful);
@@ -234,7 +236,7 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
   take_row_terms(c, w);
   take_gates(c, w);
   pass(c, block, w, false);
-  if (find_low(c, w)) pass(c, block, w, true);
+  if (!breaks_sticks(c.args) && find_low(c, w)) pass(c, block, w, true);
 }
 
 namespace {
@@ -246,9 +248,13 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
     const FastRow& r = g.row[n];
     const Index row = g.first + n;
     RowTotal& t = totals[n];
-    t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
+    bool whole = true;
+    if (breaks_sticks(c.args))
+      whole = put_rest(c, w, g, n, t);
+    else
+      t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
     // A sink that is not finite makes the total NaN.
-    t.leaves = w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
+    t.leaves = !whole || w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                std::isnan(t.log_sum_exp);
     left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
   }
@@ -259,6 +265,7 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
 
 void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
                const AttentionResult& result, std::uint8_t* left) noexcept {
+  w.sticks.wants_rest = !result.log_sum_exp.empty();
   run_rows(c, block, w);
   for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
 }
@@ -304,7 +311,7 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   };
   if (a.exact) return "the call asks for the exact engine";
   if (!narrow(a.q.dtype) || !narrow(a.k.dtype) || !narrow(a.v.dtype)) return "q, k or v is f64";
-  if (a.normalisation != Normalisation::softmax) return "the weights are no softmax";
+  if (const std::string_view why = sticks_why_not(call); !why.empty()) return why;
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
   if (!a.regions.empty()) return "regions have a q and k of their own";
   if (const std::string_view why = cap_why_not(a); !why.empty()) return why;

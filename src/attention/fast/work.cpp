@@ -35,6 +35,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2),
       gate_kernels(fast_gate_kernels(active_isa())),
+      stick_kernels(fast_stick_kernels(active_isa())),
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
           args.softcap_after_terms && !(starts.none() && rows.none())} {
@@ -159,7 +160,8 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 FastWork::FastWork(const FastCall& c, CallArena& arena)
     : FastRowWork(c, most_rows_of_block(c, c.kernels.rows, c.splits_groups()), c.kernels.block_keys,
                   arena),
-      gates(c, static_cast<Index>(left.size()), c.kernels.block_keys, arena) {
+      gates(c, static_cast<Index>(left.size()), c.kernels.block_keys, arena),
+      sticks(c, static_cast<Index>(left.size()), arena) {
   const FastKernels& k = c.kernels;
   const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);

@@ -6,6 +6,7 @@
 #include "attention/fast/prepare.h"
 #include "attention/fast/row_blocks.h"
 #include "attention/fast/row_starts.h"
+#include "attention/fast/sticks.h"
 #include "attention/fast/value_rows.h"
 #include "attention/fast/wide_products.h"
 #include "kernels/attention/fast_capped.h"
@@ -45,6 +46,8 @@ struct FastCall : ReadyCall {
     return sees(g, keys) && !flags.hides_all(g.row->place.row, keys);
   }
 
+  // Something is summed over the keys from the last one on.
+  bool passes_back() const noexcept { return !gates.none() || breaks_sticks(args); }
   // Heads that read one k read other numbers of keys.
   bool splits_groups() const noexcept { return wide.splits_groups() || gates.splits_groups(); }
 
@@ -61,6 +64,7 @@ struct FastCall : ReadyCall {
   }
 
   const FastGateKernels& gate_kernels;
+  const FastStickKernels& stick_kernels;
   const FastCapKernels& cap_kernels;
   FastCap cap;  // of scores; 0: none
   bool is_capped() const noexcept { return cap.cap != 0; }
@@ -121,6 +125,7 @@ struct FastWork : FastRowWork {
   std::span<float> weights;       // [rows of a strip][keys of a block]
   std::span<ValueRowWork> value_rows;
   GateWork gates;
+  StickWork sticks;
   std::span<const void*> tokens;
 };
 

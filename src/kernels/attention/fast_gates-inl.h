@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gates of a vector of keys, their sums from right to left, and levels between two neighbours (fast_gates.h).
-#include "kernels/attention/fast_products-inl.h"
+// Gates of a vector of keys, and levels between two neighbours (fast_gates.h).
+#include "kernels/attention/fast_gates.h"
 
 #if defined(POSENC_KERNELS_FAST_GATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_FAST_GATES_INL_H_
@@ -8,46 +8,11 @@
 #else
 #define POSENC_KERNELS_FAST_GATES_INL_H_
 #endif
+#include "kernels/attention/fast_scans-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
-
-#if HWY_HAVE_SCALABLE
-HWY_INLINE F MinF(F a, F b) {
-  return a < b ? a : b;
-}
-HWY_INLINE F DivF(F a, F b) {
-  return a / b;
-}
-// x where the start value does not hide the key, else 0.
-HWY_INLINE F ShownF(F x, F start) {
-  return start == -HUGE_VALF ? 0 : x;
-}
-HWY_INLINE F WithoutLaneF(F, Index) {
-  return 0;
-}
-HWY_INLINE float FirstF(F x) {
-  return x;
-}
-#else
-HWY_INLINE F MinF(F a, F b) {
-  return hn::Min(a, b);
-}
-HWY_INLINE F DivF(F a, F b) {
-  return hn::Div(a, b);
-}
-HWY_INLINE F ShownF(F x, F start) {
-  return hn::IfThenZeroElse(hn::Eq(start, SetF(-HUGE_VALF)), x);
-}
-// x with 0 in one lane.
-HWY_INLINE F WithoutLaneF(F x, Index lane) {
-  return hn::IfThenZeroElse(hn::Eq(hn::Iota(FTag(), 0.0f), SetF(static_cast<float>(lane))), x);
-}
-HWY_INLINE float FirstF(F x) {
-  return hn::GetLane(x);
-}
-#endif
 
 // 1 / (1 + 2^-x) and its slope by x / log2(e); gates below 2^-64 count as that.
 struct Gate2 {
@@ -57,36 +22,6 @@ HWY_INLINE Gate2 SigmoidF(F x) {
   const F one = SetF(1.0f), shut = Exp2F(MinF(MulF(x, SetF(-1.0f)), SetF(64.0f)));
   const F value = DivF(one, AddF(one, shut));
   return {value, MulF(MulF(shut, value), value)};
-}
-
-// y_n = x_n + x_{n + 1} + ...
-template <int kStep>
-HWY_INLINE F AddBehindF(F x) {
-#if !HWY_HAVE_SCALABLE
-  if constexpr (kStep < kLanes) {
-    const hn::RebindToSigned<FTag> di;
-    const auto lane = hn::And(hn::Iota(di, kStep), hn::Set(di, static_cast<int>(kLanes - 1)));
-    const F moved = hn::TableLookupLanes(x, hn::IndicesFromVec(FTag(), lane));
-    const auto inside = hn::FirstN(FTag(), static_cast<std::size_t>(kLanes - kStep));
-    return AddBehindF<2 * kStep>(AddF(x, hn::IfThenElseZero(inside, moved)));
-  }
-#endif
-  return x;
-}
-// y_n = x_n + x_{n - 1} + ...
-template <int kStep>
-HWY_INLINE F AddBeforeF(F x) {
-#if !HWY_HAVE_SCALABLE
-  if constexpr (kStep < kLanes) {
-    const hn::RebindToSigned<FTag> di;
-    const auto lane = hn::And(hn::Iota(di, static_cast<int>(kLanes - kStep)),
-                              hn::Set(di, static_cast<int>(kLanes - 1)));
-    const F moved = hn::TableLookupLanes(x, hn::IndicesFromVec(FTag(), lane));
-    const auto outside = hn::FirstN(FTag(), static_cast<std::size_t>(kStep));
-    return AddBeforeF<2 * kStep>(AddF(x, hn::IfThenZeroElse(outside, moved)));
-  }
-#endif
-  return x;
 }
 
 // Levels at c, which lies between `low` and low + lanes + 1: from two vectors of levels and of what follows them. `rise`

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strips of stick-breaking, for every instruction set.
+#include "kernels/attention/fast_sticks.h"
+
+#include <algorithm>
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/fast_sticks.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#include "kernels/attention/fast_scans-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// log2(1 + 2^x) = max(x, 0) + e Q(e), e = 2^-|x|; Q within 5e-9 of log2(1 + e) / e.
+HWY_INLINE F LeaveF(F x) {
+  const F e = Exp2F(MulF(AbsF(x), SetF(-1.0f)));
+  F q = MulAddF(SetF(-0.004693651f), e, SetF(0.02870385f));
+  q = MulAddF(q, e, SetF(-0.08230386f));
+  q = MulAddF(q, e, SetF(0.15311924f));
+  q = MulAddF(q, e, SetF(-0.22090468f));
+  q = MulAddF(q, e, SetF(0.28389984f));
+  q = MulAddF(q, e, SetF(-0.36002037f));
+  q = MulAddF(q, e, SetF(0.48085076f));
+  q = MulAddF(q, e, SetF(-0.7213462f));
+  q = MulAddF(q, e, SetF(1.442695f));
+  return MulAddF(q, e, MaxF(x, SetF(0)));
+}
+
+template <int R, bool kStart>
+HWY_INLINE Index StoreExponents(const FastBlock& b, const FastStrip& s) {
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, s, keys);
+  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, s, keys), keys += kLanes;
+  return keys;
+}
+
+// Sums of y from each key on, of one row, without what is left behind the block; put(key, x, sums). Returns that of all.
+template <class Put>
+HWY_INLINE float SumRow(const float* x, Index keys, F& largest, const Put& put) {
+  float run = 0;
+  for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
+    const F score = LoadF(x + key);
+    largest = MaxF(largest, score);
+    const F sum = AddBehindF<1>(LeaveF(score));
+    put(key, score, AddF(sum, SetF(run)));
+    run += FirstF(sum);
+  }
+  return run;
+}
+
+template <int R, bool kStart, bool kValues>
+HWY_NOINLINE bool StickStrip(const FastBlock& b, const FastStrip& s, const FastStick& t) noexcept {
+  const Index keys = StoreExponents<R, kStart>(b, s);
+  F largest = SetF(-HUGE_VALF);
+  float sums[R];
+  for (int r = 0; r < R; ++r) {
+    float* x = s.weights + r * kBlockKeys;
+    const F left = SetF(static_cast<float>(std::max(t.left[r], -1000.0)));
+    sums[r] = SumRow(x, keys, largest, [&](Index key, F score, F sum) {
+      // The score minus its own y is at most 0.
+      if constexpr (kValues)
+        StoreF(x + key, Exp2F(AddF(AddF(score, MulF(sum, SetF(-1.0f))), left)));
+    });
+  }
+  if (HWY_UNLIKELY(!AllAtMostF(largest, kLargestScore))) return false;
+  for (int r = 0; r < R; ++r) t.left[r] -= static_cast<double>(sums[r]);
+  if constexpr (kValues) AddValues<R>(b, s);
+  return true;
+}
+
+constexpr FastStickKernels kStickKernels{
+    {{StickStrip<kStripRows, false, true>, StickStrip<kStripRows, true, true>},
+     {StickStrip<kFewRows, false, true>, StickStrip<kFewRows, true, true>}},
+    {{StickStrip<kStripRows, false, false>, StickStrip<kStripRows, true, false>},
+     {StickStrip<kFewRows, false, false>, StickStrip<kFewRows, true, false>}}};
+
+}  // namespace
+
+const FastStickKernels* table_of_fast_sticks() {
+  return &kStickKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::inline v0::detail {
+HWY_EXPORT(table_of_fast_sticks);
+const FastStickKernels& fast_stick_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_fast_sticks), isa);
+}
+}  // namespace posenc::v0::detail
+#endif
