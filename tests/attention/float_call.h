@@ -57,7 +57,9 @@ inline CallResult gradients_of_fast(const AttentionArgs& a, const Executor& e = 
   ResultArrays to(a, a.q.dtype);
   GradientArrays g(a);
   attend(a, to.r, e);
-  if (out != nullptr) undo_rounding(a, widened(to.r.out), *out, up);
+  // Gradients of sticks do not read the output.
+  if (out != nullptr && a.normalisation == Normalisation::softmax)
+    undo_rounding(a, widened(to.r.out), *out, up);
   ConstAttentionResult read = to.r;
   if (!with_sums) read.log_sum_exp = {};
   attend_backward(a, read, {up.d_out, up.d_lse}, g.g, e);

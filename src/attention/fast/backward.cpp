@@ -37,6 +37,7 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   take_row_terms(c, w);
   c.row_gradients.begin_head(b, h, w.row_gradients);
   c.gate_gradients.begin_head(b, h, w, w.gate_gradients);
+  c.stick_gradients.begin_head(b, h, c.facts, w.stick_gradients);
   for (Index i = 0; i < c.padded_rows(); ++i) {
     const auto row = static_cast<std::size_t>(i);
     float *q = w.q.data() + i * c.q_width, *g = w.g.data() + i * c.g_width;
@@ -48,7 +49,7 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
     }
     w.reference[row] = std::round(sum);
     const double rest = std::exp2(w.reference[row] - sum);
-    w.less[row] = static_cast<float>(rest * c.facts.less(b, h, i));
+    if (c.stick_gradients.none()) w.less[row] = static_cast<float>(rest * c.facts.less(b, h, i));
     c.take_query(b, h, i, q, c.q_width);
     take_vector(c.kernels, d.out, b, i, h, static_cast<float>(rest), g, c.g_width);
   }
@@ -105,12 +106,18 @@ GateTile gate_tile(const Tile& t, const RowGroup& g, const BackwardWork& w,
   return {&g, &g - w.groups.begin(), g.first - t.first->first, t.keys, &packed};
 }
 
+// Whether a group has gradients in a tile.
+bool reads(const BackwardCall& c, const BackwardWork& w, const RowGroup& g, Run keys) noexcept {
+  return c.reads(g, keys) &&
+         c.stick_gradients.has_gradients(g, &g - w.groups.begin(), keys, w.stick_gradients);
+}
+
 // p and s of one group. What it does not see is 0.
 void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
   const Index at = (g.first - t.first->first) * k.tile_stride, count = t.keys.end - t.keys.begin;
   Index written = 0;
-  if (c.reads(g, t.keys)) {
+  if (reads(c, w, g, t.keys)) {
     StripStarts start;
     bool given = fill_starts(c, w, g, t.keys, start);
     FastTileRows rows;
@@ -120,6 +127,10 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     if (!c.gates.none() &&
         c.gate_gradients.open(gate_tile(t, g, w, tile), rows, start, w.gate_gradients))
       rows.start = start.at, given = true;
+    if (!c.stick_gradients.none()) {
+      c.stick_gradients.open(gate_tile(t, g, w, tile), rows, start, w.stick_gradients);
+      rows.start = start.at, given = true;
+    }
     for (Index n = 0; n < g.rows; ++n)
       start.shift[n] =
           static_cast<float>(start.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
@@ -149,6 +160,18 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
   }
 }
 
+// What comes back from key to key is added to s.
+void pull_back(const BackwardCall& c, const Tile& t, BackwardWork& w) noexcept {
+  for (const RowGroup* g = t.first; g < t.end; ++g) {
+    if (!reads(c, w, *g, t.keys)) continue;
+    float* s = t.s + (g->first - t.first->first) * c.tiles.tile_stride;
+    if (!c.gates.none())
+      c.gate_gradients.pull(gate_tile(t, *g, w, {}), s, w.gate_gradients);
+    else
+      c.stick_gradients.pull(gate_tile(t, *g, w, {}), s, w.stick_gradients);
+  }
+}
+
 void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, float* dq,
               BackwardWork& w) noexcept {
   for (const RowGroup* g = t.first; g < t.end; ++g) fill_group(c, t, *g, w);
@@ -175,36 +198,33 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
   c.value_gradients.add_tile({t.first, t.end, t.first - w.groups.begin(), t.keys, g, t.p},
                              w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
-  if (!c.gates.none()) {
-    add_terms();
-    for (const RowGroup* of = t.first; of < t.end; ++of)
-      if (c.reads(*of, t.keys))
-        c.gate_gradients.pull(gate_tile(t, *of, w, {}),
-                              t.s + (of->first - row) * c.tiles.tile_stride, w.gate_gradients);
-  }
+  if (!c.gates.none()) add_terms();
+  if (c.passes_back()) pull_back(c, t, w);
   c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
   if (c.gates.none() && (!c.is_capped() || c.cap.starts)) add_terms();
 }
 
-// Counts of gates, before the tiles of a head: from the last one on, as long as a row counts.
-void count_gates(BackwardCall& c, const Piece& piece, Index h, BackwardWork& w) noexcept {
-  if (c.gates.none()) return;
+// Counts of gates, or what is left of sticks, before the tiles of a head: from the last one on, as long as a row counts.
+template <class Gradients, class Work>
+void count(BackwardCall& c, const Gradients& of, const Piece& piece, Index h, Work& to,
+           BackwardWork& w) noexcept {
+  if (of.none()) return;
   const Index size = c.tiles.tile_keys;
   const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
   for (Index n = block_count(piece.keys.end, size) - 1; n >= 0; --n) {
     const Run keys{n * size, std::min(piece.keys.end, (n + 1) * size)};
     bool taken = false;
     for (const RowGroup& g : w.groups) {
-      if (!c.gate_gradients.counts(g, w.gate_gradients) || !c.reads(g, keys)) continue;
+      if (!of.counts(g, to) || !c.reads(g, keys)) continue;
       if (!taken) take_keys(c, piece.b, h, keys, w), taken = true;
       StripStarts start;
       FastTileRows rows;
       rows.q = w.q.data() + g.first * c.q_width;
       rows.start = fill_starts(c, w, g, keys, start) ? start.at : nullptr, rows.keys = start.keys;
-      if (rows.keys > 0)
-        c.gate_gradients.add_counts({&g, &g - w.groups.begin(), 0, keys, &tile}, rows,
-                                    w.gate_gradients);
+      for (Index m = 0; m < g.rows; ++m) start.shift[m] = static_cast<float>(start.base[m]);
+      rows.shift = start.shift;
+      if (rows.keys > 0) of.add_counts({&g, &g - w.groups.begin(), 0, keys, &tile}, rows, to);
     }
   }
 }
@@ -220,7 +240,7 @@ void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* d
     for (const RowGroup* g = w.groups.begin(); g < w.groups.end();) {
       const RowGroup *begin = g, *seen = nullptr, *last = nullptr;
       for (; g < w.groups.end() && g->first + g->rows - begin->first <= k.tile_rows; ++g)
-        if (c.reads(*g, keys)) seen = seen == nullptr ? g : seen, last = g;
+        if (reads(c, w, *g, keys)) seen = seen == nullptr ? g : seen, last = g;
       if (seen == nullptr) continue;
       if (!taken) take_keys(c, piece.b, h, keys, w), taken = true;
       run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin}, dq,
@@ -292,7 +312,9 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     take_head(c, d, p.b, h, w);
     c.value_gradients.begin_head(w.value_gradients);
     c.curve_gradients.begin_head(w.curve_gradients);
-    count_gates(c, p, h, w);
+    count(c, c.gate_gradients, p, h, w.gate_gradients, w);
+    count(c, c.stick_gradients, p, h, w.stick_gradients, w);
+    c.stick_gradients.give_rest(w, w.g.data(), w.dv.data(), w.stick_gradients);
     run_head(c, p, h, part, dq, w);
     c.value_gradients.end_head(p.b, h, part, w.g.data(), {w.groups.begin(), w.groups.end()},
                                w.value_gradients);
@@ -340,7 +362,6 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
       return "gradients of vectors of a term that meet rows of a table are not computed by it";
     if (const std::string_view why = CurveGradients::why_not(call, t); !why.empty()) return why;
   }
-  if (breaks_sticks(call.args)) return "gradients of broken sticks are not computed by it";
   if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;
   return fast_why_not(call, lowered);
 }

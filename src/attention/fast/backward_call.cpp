@@ -15,8 +15,8 @@ constexpr Index kWantedPieces = 8, kSliceTiles = 4, kMostSliceSums = Index{1} <<
 
 Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
   // Gradients of rows of tables are summed over all keys.
-  // Gates pass on what they get from key to key.
-  if (!c.rows.none() || !c.gates.none()) return 1;
+  // Gates and sticks pass on what they get from key to key.
+  if (!c.rows.none() || c.passes_back()) return 1;
   const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
   const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
   const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
@@ -44,6 +44,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       products(*this, g, cut.slices, arena),
       row_gradients(*this, tiles, g, q_width, arena),
       gate_gradients(*this, tiles, g, q_width, arena),
+      stick_gradients(*this, tiles, g_width),
       terms(*this, tiles, g, cut.pieces, cut.slices,
             ValueGradients::most_parts(*this, g, cut.slices), arena),
       value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena),
@@ -86,6 +87,7 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   value_gradients = c.value_gradients.work(count, arena);
   curve_gradients = c.curve_gradients.work(arena);
   gate_gradients = c.gate_gradients.work(count, arena);
+  stick_gradients = c.stick_gradients.work(count, arena);
 }
 
 // d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.

@@ -6,6 +6,7 @@
 #include "attention/fast/product_gradients.h"
 #include "attention/fast/row_facts.h"
 #include "attention/fast/row_gradients.h"
+#include "attention/fast/stick_gradients.h"
 #include "attention/fast/term_sums.h"
 #include "attention/fast/value_gradients.h"
 
@@ -39,6 +40,7 @@ struct BackwardCall : FastCall {
   ProductGradients products;
   RowGradients row_gradients;
   GateGradients gate_gradients;
+  StickGradients stick_gradients;
   FastTermSums terms;
   ValueGradients value_gradients;
   CurveGradients curve_gradients;
@@ -75,6 +77,7 @@ struct BackwardWork : FastRowWork {
   ValueGradientsWork value_gradients;
   CurveGradientsWork curve_gradients;
   GateGradientsWork gate_gradients;
+  StickGradientsWork stick_gradients;
 };
 
 // Gradients of the factors of heads and queries, and of the sink.

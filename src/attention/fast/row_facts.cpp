@@ -67,7 +67,7 @@ RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor
       width_(whole_vectors(std::max(c.channels, c.V), tiles_.lanes)),
       log2_sum_(arena.array<double>(c.B * c.H * c.Tq)),
       less_(arena.array<double>(c.B * c.H * c.Tq)),
-      seen_(tiles_seen(c, false, arena)),
+      seen_(tiles_seen(c, c.args.normalisation == Normalisation::stick_breaking_own, arena)),
       scratch_(arena.array<float>(tasks_ * 2 * width_)),
       works_(arena.made<FastWork>(tasks_, [&](Index) { return FastWork(c, arena); })) {}
 
@@ -76,11 +76,14 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   const Index i = row % call_.Tq, h = row / call_.Tq % call_.H, b = row / call_.Tq / call_.H;
   const auto n = static_cast<std::size_t>(row);
   const ConstTensorView& sums = result.log_sum_exp;
-  const double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
+  const bool sticks = breaks_sticks(call_.args);
+  double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
   log2_sum_[n] = HUGE_VAL, less_[n] = 0;
-  if (sum == -HUGE_VAL) return true;
+  if (!sticks && sum == -HUGE_VAL) return true;
   // A score beyond kLargestScore has no digits behind the point.
   if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
+  // What a stick leaves is found again from its scores.
+  if (sticks) sum = 0;
   again = again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
   log2_sum_[n] = sum * kLog2E;
   float along = 0;
@@ -89,7 +92,7 @@ bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttention
   if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, s.x)) return false;
   if (!is_query_bounded(b, h, i, s.x) || !dot(result.out, d.out, b, i, h, s, along)) return false;
   const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
-  less_[n] = static_cast<double>(along) - d_sum;
+  less_[n] = sticks ? d_sum : static_cast<double>(along) - d_sum;
   return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
 }
 
@@ -112,7 +115,9 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
                      for (Index m = 0; m < g.count; ++m) {
                        const FastRow& r = g.row[m];
                        const double sum =
-                           total_of(call_, w, r.h, g.first + m, true).log_sum_exp * kLog2E;
+                           breaks_sticks(call_.args)
+                               ? 0
+                               : total_of(call_, w, r.h, g.first + m, true).log_sum_exp * kLog2E;
                        if (w.left[static_cast<std::size_t>(g.first + m)] != 0 || std::isnan(sum) ||
                            sum == HUGE_VAL)
                          bounded = false;

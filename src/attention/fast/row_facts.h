@@ -20,7 +20,7 @@ class RowFacts {
   bool is_seen(Index row, Index key) const noexcept;
   // log2 of the sum of weights and the sink; infinity: the row has none.
   double log2_sum(Index b, Index h, Index i) const noexcept { return log2_sum_[at(b, h, i)]; }
-  // sum_j p_ij (d_out_i.v_j) - d log_sum_exp_i
+  // sum_j p_ij (d_out_i.v_j) - d log_sum_exp_i; of sticks d log_sum_exp_i
   double less(Index b, Index h, Index i) const noexcept { return less_[at(b, h, i)]; }
 
  private:

@@ -76,11 +76,80 @@ HWY_NOINLINE bool StickStrip(const FastBlock& b, const FastStrip& s, const FastS
   return true;
 }
 
+// Scores of a tile; returns its keys in whole vectors.
+template <int R, int N, bool kStart>
+HWY_INLINE void StoreTile(const FastTileKeys& t, const FastTileRows& s, Index key,
+                          const FastStickTile& to) {
+  F c[R][N];
+  Begin<R, N, kStart>(c, s.start, s.shift, key);
+  const Index panel = key / kPanel * kPanel;
+  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  for (int r = 0; r < R; ++r)
+    for (int x = 0; x < N; ++x) StoreF(to.start + r * to.stride + key + x * kLanes, c[r][x]);
+}
+template <int R, bool kStart>
+HWY_INLINE Index StoreTiles(const FastTileKeys& t, const FastTileRows& s, const FastStickTile& to) {
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) StoreTile<R, 2, kStart>(t, s, keys, to);
+  if (keys < s.keys) StoreTile<R, 1, kStart>(t, s, keys, to), keys += kLanes;
+  return keys;
+}
+template <int R>
+HWY_INLINE Index StoreTileScores(const FastTileKeys& t, const FastTileRows& s,
+                                 const FastStickTile& to) {
+  return s.start == nullptr ? StoreTiles<R, false>(t, s, to) : StoreTiles<R, true>(t, s, to);
+}
+
+template <int R>
+HWY_NOINLINE void AddLeft(const FastTileKeys& t, const FastTileRows& s,
+                          const FastStickTile& to) noexcept {
+  const Index keys = StoreTileScores<R>(t, s, to);
+  F largest = SetF(0);
+  for (int r = 0; r < R; ++r)
+    to.left[r] -=
+        static_cast<double>(SumRow(to.start + r * to.stride, keys, largest, [](Index, F, F) {}));
+}
+
+template <int R>
+HWY_NOINLINE void OpenTile(const FastTileKeys& t, const FastTileRows& s,
+                           const FastStickTile& to) noexcept {
+  const Index keys = StoreTileScores<R>(t, s, to);
+  F largest = SetF(0);
+  for (int r = 0; r < R; ++r) {
+    float* start = to.start + r * to.stride;
+    to.left[r] += static_cast<double>(SumRow(start, keys, largest, [&](Index key, F x, F sum) {
+      StoreF(to.share + r * to.stride + key, Exp2F(AddF(x, MulF(LeaveF(x), SetF(-1.0f)))));
+      StoreF(start + key, sum);
+    }));
+    const F left = SetF(static_cast<float>(std::clamp(to.left[r], -1000.0, 0.0)));
+    const F shift = SetF(s.shift[r]);
+    for (Index key = 0; key < keys; key += kLanes) {
+      const F given = s.start == nullptr ? shift : AddF(LoadF(s.start[r] + key), shift);
+      StoreF(start + key, AddF(given, AddF(left, MulF(LoadF(start + key), SetF(-1.0f)))));
+    }
+  }
+}
+
+double Pull(float* s, const float* share, Index keys, double running) noexcept {
+  const F before = SetF(static_cast<float>(running));
+  float run = 0;
+  for (Index key = 0; key < keys; key += kLanes) {
+    const F x = LoadF(s + key);
+    const F sum = AddF(AddF(AddBeforeF<1>(x), SetF(run)), before);
+    StoreF(s + key, MulAddF(MulF(sum, SetF(-1.0f)), LoadF(share + key), x));
+    run += SumF(x);
+  }
+  return running + static_cast<double>(run);
+}
+
 constexpr FastStickKernels kStickKernels{
     {{StickStrip<kStripRows, false, true>, StickStrip<kStripRows, true, true>},
      {StickStrip<kFewRows, false, true>, StickStrip<kFewRows, true, true>}},
     {{StickStrip<kStripRows, false, false>, StickStrip<kStripRows, true, false>},
-     {StickStrip<kFewRows, false, false>, StickStrip<kFewRows, true, false>}}};
+     {StickStrip<kFewRows, false, false>, StickStrip<kFewRows, true, false>}},
+    {AddLeft<kStripRows>, AddLeft<kFewRows>},
+    {OpenTile<kStripRows>, OpenTile<kFewRows>},
+    Pull};
 
 }  // namespace
 
