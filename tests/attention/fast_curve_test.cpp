@@ -270,6 +270,64 @@ TEST(FastCurve, ErrorsAreWithinTheStatedBound) {
   }
 }
 
+// The same of the gradients of the network: 2^-20 (8 + A) of the sum of the magnitudes of its units.
+TEST(FastCurveBackward, ErrorsAreWithinTheStatedBound) {
+  constexpr std::size_t kQueries = 40, kKeys = 300;
+  for (const double size : {0.1, 1.0, 5.0}) {
+    CurveCall call(kQueries, kKeys, 11, size);
+    call.terms = {call.term};
+    call.args.terms = call.terms;
+    const CallResult got = gradients_of_fast(call.args), want = of_reference(call.plain());
+    const EngineUpstream up(call.args);
+    const std::size_t units = call.units;
+    std::vector<double> in(units), in_bias(units), out(2 * units), out_bias(2);
+    double a = 0;
+    for (std::size_t row = 0; row < 2 * kQueries; ++row) {
+      const std::size_t h = row / kQueries, i = row % kQueries;
+      std::vector<double> x(kKeys), p(kKeys), dp(kKeys);
+      double less = std::fabs(up.lse[row]);
+      for (std::size_t j = 0; j < kKeys; ++j) {
+        const double query = 260 + static_cast<double>(i);
+        x[j] = std::log(0.2 * std::fabs(query - static_cast<double>(j)) + 1) /
+               (std::log(0.2 * std::max(query, 40.0) + 1) + call.term.epsilon);
+        double score = call.out_bias[h], magnitude = std::fabs(score);
+        for (std::size_t u = 0; u < units; ++u) {
+          const double y = call.in[u] * x[j] + call.in_bias[u], w = call.out[h * units + u];
+          score += w * (y < 0 ? 0.1 * y : y);
+          magnitude += std::fabs(w) * (std::fabs(call.in[u] * x[j]) + std::fabs(call.in_bias[u]));
+        }
+        for (std::size_t c = 0; c < 8; ++c) {
+          const double q = call.wide[0][(i * 2 + h) * 8 + c], k = call.wide[1][j * 8 + c];
+          score += *call.args.scale * q * k, magnitude += std::fabs(*call.args.scale * q * k);
+          dp[j] += std::fabs(up.out[(i * 2 + h) * 8 + c] * call.wide[2][j * 8 + c]);
+        }
+        a = std::max(a, magnitude);
+        p[j] = std::exp(score - want.log_sum_exp[row]);
+        less += p[j] * dp[j];
+      }
+      for (std::size_t j = 0; j < kKeys; ++j) {
+        const double s = p[j] * (dp[j] + less);
+        out_bias[h] += s;
+        for (std::size_t u = 0; u < units; ++u) {
+          const double w = std::fabs(call.out[h * units + u]);
+          out[h * units + u] += s * (std::fabs(call.in[u] * x[j]) + std::fabs(call.in_bias[u]));
+          in[u] += s * w * x[j], in_bias[u] += s * w;
+        }
+      }
+    }
+    const std::pair<const char*, std::vector<double>*> magnitudes[] = {
+        {"in", &in}, {"in_bias", &in_bias}, {"out", &out}, {"out_bias", &out_bias}};
+    for (const auto& [name, magnitude] : magnitudes) {
+      const auto at = std::find(got.names.begin(), got.names.end(), name) - got.names.begin();
+      const auto n = static_cast<std::size_t>(at);
+      for (std::size_t k = 0; k < magnitude->size(); ++k)
+        EXPECT_LE(std::fabs(got.gradients[n][k] - want.gradients[n][k]),
+                  0x1p-20 * (8 + a) * (*magnitude)[k])
+            << name << k << " " << size;
+    }
+  }
+}
+
 TEST(FastCurve, NumbersThatAreNotFinite) {
   for (const double bad : {HUGE_VAL, std::nan("")})
     for (const int which : {0, 1, 2}) {
