@@ -98,6 +98,27 @@ TEST(NoAllocation, AttentionWithTerms) {
   }
 }
 
+// Gates that select rows of a table (CoPE), and stick-breaking.
+TEST(NoAllocation, AttentionThatPassesBack) {
+  WholeCall call;
+  const std::vector<double> rows(4 * WholeCall::kDim, 0.1);
+  std::vector<double> d_rows(rows.size());
+  GatesTerm gates;
+  gates.query = gates.key = {.content = true};
+  gates.table = tensor(rows.data(), {1, 1, 4, WholeCall::kDim});
+  const std::vector<Term> terms{gates};
+  TermGradient d;
+  d.table = tensor(d_rows.data(), {1, 1, 4, WholeCall::kDim});
+  call.a.terms = terms, call.g.terms = std::span(&d, 1);
+  call.expect_none();
+  call.a.terms = {}, call.g.terms = {};
+  for (const Normalisation how :
+       {Normalisation::stick_breaking, Normalisation::stick_breaking_own}) {
+    call.a.normalisation = how;
+    call.expect_none();
+  }
+}
+
 TEST(NoAllocation, AttentionOfPackedSequences) {
   WholeCall call;
   const std::vector<Index> ends{0, 30, 31, WholeCall::kTokens};
