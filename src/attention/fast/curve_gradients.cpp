@@ -45,11 +45,11 @@ std::string_view CurveGradients::why_not(const ReadyCall& c, const Term& t) noex
   if (term_class(t) != TermClass::distance_curve) return {};
   const auto& term = std::get<DistanceMlpTerm>(t);
   if (term.mlp.in.shape[0] > kMostUnits)
-    return "gradients of a function of the distance with more than 128 units are not computed by "
-           "it";
+    return "it computes no gradients of a function of the distance with more than 128 units";
   if (!consecutive_distances(c, term.axis))
-    return "gradients of a function of the distance are not computed by it where the positions of "
-           "keys do not count up by one";
+    return "it computes gradients of a function of the distance only where positions of keys count "
+           "up "
+           "by one";
   return {};
 }
 

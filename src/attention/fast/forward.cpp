@@ -291,14 +291,16 @@ namespace {
 // Why scores with a soft cap are not computed here.
 std::string_view cap_why_not(const AttentionArgs& a) {
   if (a.softcap == 0) return {};
-  if (!(a.softcap > kSmallestCap && a.softcap < kLargestCap)) return "float does not hold the cap";
+  if (!(a.softcap > kSmallestCap && a.softcap < kLargestCap))
+    return "float cannot represent the soft cap";
   const bool wide = std::any_of(a.terms.begin(), a.terms.end(), WideProducts::takes);
   const bool starts = std::any_of(a.terms.begin(), a.terms.end(), [](const Term& t) {
     return Starts::adds(t) || RowTerms::has(t);
   });
-  if (wide && !a.softcap_after_terms) return "products of terms are added to capped scores";
+  if (wide && !a.softcap_after_terms)
+    return "terms with products of vectors are added after the soft cap";
   if (starts && a.softcap_after_terms && !a.mask.bias.empty())
-    return "a bias is added to scores whose terms are capped";
+    return "a bias is added after a soft cap of scores and terms";
   return {};
 }
 
@@ -309,21 +311,22 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   const auto narrow = [](DType t) {
     return t == DType::f32 || t == DType::f16 || t == DType::bf16;
   };
-  if (a.exact) return "the call asks for the exact engine";
+  if (a.exact) return "the call requires the exact engine";
   if (!narrow(a.q.dtype) || !narrow(a.k.dtype) || !narrow(a.v.dtype)) return "q, k or v is f64";
   if (const std::string_view why = sticks_why_not(call); !why.empty()) return why;
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
-  if (!a.regions.empty()) return "regions have a q and k of their own";
+  if (!a.regions.empty()) return "the call has regions, with their own q and k";
   if (const std::string_view why = cap_why_not(a); !why.empty()) return why;
   if (const std::string_view why = Gates::why_not(call); !why.empty()) return why;
-  if (!a.mix_before.empty() || !a.mix_after.empty()) return "heads are mixed";
+  if (!a.mix_before.empty() || !a.mix_after.empty()) return "the call mixes heads";
   if (WideProducts::channels_of(a) > kMostChannels)
-    return "a head has more than 1024 channels with those of products of terms";
+    return "a head has more than 1024 channels, products of terms included";
   for (const Term& t : a.terms) {
     if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t) && !ValueRows::has(t) &&
         !Gates::has(t))
-      return "a term is no number by distance, class or token, no product of query and key, and "
-             "reads no row of a table";
+      return term_class(t) == TermClass::all_heads
+                 ? "a term needs the scores of all heads"
+                 : "a term multiplies a product of vectors by a number of each pair";
     const std::string_view why = RowTerms::has(t)    ? RowTerms::why_not(call, t)
                                  : ValueRows::has(t) ? ValueRows::why_not(call, t)
                                                      : std::string_view();

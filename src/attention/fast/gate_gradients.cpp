@@ -15,7 +15,7 @@ std::string_view GateGradients::why_not(const ReadyCall& c) noexcept {
     const auto& gates = std::get<GatesTerm>(t);
     if (!gates.query.content || !gates.key.content || !c.args.head_scale.empty() ||
         *c.args.scale == 0)
-      return "gradients of gates whose products are not those of q and k are not computed by it";
+      return "it computes gradients only of gates that are products of q and k";
   }
   return {};
 }

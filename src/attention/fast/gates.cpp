@@ -35,17 +35,17 @@ std::string_view Gates::why_not(const ReadyCall& c) noexcept {
   const AttentionArgs& a = c.args;
   const GatesTerm* t = gates_of(a);
   if (t == nullptr) return {};
-  if (t->table.empty()) return "a sum of gates is added without a table";
-  if (t->spread != 0) return "gates read all rows of a table, with a spread";
-  if (last_level(c, *t) > kMostLevels) return "gates read a table of more than 1024 rows";
+  if (t->table.empty()) return "a term adds a sum of gates without a table";
+  if (t->spread != 0) return "a term reads all rows of the table of its gates, with a spread";
+  if (last_level(c, *t) > kMostLevels) return "a term has gates and a table of more than 1024 rows";
   if (!t->key.content && t->key.given.dim > kMostGateChannels)
-    return "gates have more than 1024 channels";
-  if (a.softcap != 0) return "gates are added to scores with a soft cap";
-  if (!c.keys_by_order.empty()) return "gates are summed over keys whose order is given";
+    return "a term has gates of more than 1024 channels";
+  if (a.softcap != 0) return "the call has gates and a soft cap";
+  if (!c.keys_by_order.empty()) return "the call has gates and an order of its keys";
   if (std::count_if(a.terms.begin(), a.terms.end(), has) > 1) return "several terms have gates";
   if (std::any_of(a.terms.begin(), a.terms.end(),
                   [](const Term& x) { return RowTerms::has(x) || WideProducts::takes(x); }))
-    return "gates are added to terms with vectors of query or key";
+    return "the call has gates, and terms with vectors of query or key";
   return {};
 }
 

@@ -78,11 +78,11 @@ const float* input_of(const StageCopy& t, CallArena& arena) {
 
 std::string_view stages_why_not(const AttentionArgs& a) noexcept {
   if (a.prepare.empty()) return {};
-  if (!a.block_table.empty()) return "keys in pages pass stages first";
+  if (!a.block_table.empty()) return "the call has paged keys and stages";
   if (a.q.dim_stride != 1 || a.k.dim_stride != 1)
-    return "q or k passes stages first, and its channels are not adjacent";
+    return "the call has stages, and channels of q or k are not adjacent";
   for (const Stage& s : a.prepare)
-    if (s.value) return "values are rotated";
+    if (s.value) return "a stage rotates values";
   return {};
 }
 

@@ -119,7 +119,7 @@ RowSteps find_steps(const ReadyCall& c, const PickedRows& picked, CallArena& are
 
 std::string_view steps_why_not(const ReadyCall& c, const PickedRows& t) noexcept {
   if (t.table.shape[2] > kMostPickedRows && !line_distances(c, t))
-    return "pairs pick from more than 4096 rows of a table";
+    return "pairs select among more than 4096 rows of a table";
   return {};
 }
 

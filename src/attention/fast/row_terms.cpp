@@ -35,7 +35,7 @@ bool RowTerms::has(const Term& t) noexcept {
 std::string_view RowTerms::why_not(const ReadyCall& c, const Term& t) noexcept {
   const ProductTerm& term = product_of(t);
   if (is_of_keys(t) && c.Tq < kFewestQueries)
-    return "few queries meet keys that read rows of a table";
+    return "fewer than 8 queries, and rows of a table that are multiplied with keys";
   return steps_why_not(c, term);
 }
 

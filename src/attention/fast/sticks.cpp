@@ -15,11 +15,11 @@ bool breaks_sticks(const AttentionArgs& a) noexcept {
 std::string_view sticks_why_not(const ReadyCall& c) noexcept {
   const AttentionArgs& a = c.args;
   if (!breaks_sticks(a)) return {};
-  if (!c.keys_by_order.empty()) return "sticks are broken over keys whose order is given";
-  if (a.softcap != 0) return "sticks are broken by scores with a soft cap";
+  if (!c.keys_by_order.empty()) return "the call has stick-breaking and an order of its keys";
+  if (a.softcap != 0) return "the call has stick-breaking and a soft cap";
   if (std::any_of(a.terms.begin(), a.terms.end(),
                   [](const Term& t) { return Gates::has(t) || ValueRows::has(t); }))
-    return "sticks are broken by a call with gates or with rows of values";
+    return "the call has stick-breaking, and gates or rows that are added to values";
   return {};
 }
 
