@@ -247,7 +247,8 @@ TEST(FastRows, FewQueriesOfKeysAreLeftToTheExactEngine) {
   RowsCall call(1, 7, 40, 2, 8, 4);
   call.add(call.rows(Rows::buckets, true, 1, 2));
   EXPECT_EQ(explain_plan(call.args).engine, "exact");
-  EXPECT_THAT(explain_plan(call.args).others[0].why_not, testing::HasSubstr("fewer than 8 queries"));
+  EXPECT_THAT(explain_plan(call.args).others[0].why_not,
+              testing::HasSubstr("fewer than 8 queries"));
 }
 
 }  // namespace
