@@ -72,9 +72,9 @@ void StickGradients::give_rest(const FastRowWork& rows, const float* g, float* d
 
 bool StickGradients::has_gradients(const RowGroup& g, Index number, Run keys,
                                    const StickGradientsWork& w) const noexcept {
+  if (none() || keys.begin >= w.edge[static_cast<std::size_t>(number)]) return true;
   const double* running = w.running.data() + g.first;
-  return none() || keys.begin >= w.edge[static_cast<std::size_t>(number)] ||
-         std::any_of(running, running + g.count, [](double x) { return x != 0; });
+  return std::any_of(running, running + g.count, [](double x) { return x != 0; });
 }
 
 void StickGradients::open(const GateTile& t, const FastTileRows& rows, StripStarts& s,
