@@ -110,8 +110,8 @@ bool CurveGradients::find_knots(const Executor& executor) noexcept {
   for (Curve& c : curves_) {
     if (!c.curve->is_line()) return false;
     const std::span<const double> all = c.curve->knots();
-    const auto end = std::unique_copy(all.begin(), all.end(), c.knots.begin());
-    c.knots = c.knots.first(static_cast<std::size_t>(end - c.knots.begin()));
+    const auto last = std::unique_copy(all.begin(), all.end(), c.knots.begin());
+    c.knots = c.knots.first(static_cast<std::size_t>(last - c.knots.begin()));
     const Index rows = call_.B * c.curve->groups() * call_.Tq;
     for (Index row = 0; row < rows; ++row) {
       const double below = c.curve->below_of_row(row).value;
