@@ -47,9 +47,8 @@ std::string_view CurveGradients::why_not(const ReadyCall& c, const Term& t) noex
   if (term.mlp.in.shape[0] > kMostUnits)
     return "it computes no gradients of a function of the distance with more than 128 units";
   if (!consecutive_distances(c, term.axis))
-    return "it computes gradients of a function of the distance only where positions of keys count "
-           "up "
-           "by one";
+    return "it computes gradients of a function of the distance only where positions of keys "
+           "count up by one";
   return {};
 }
 
