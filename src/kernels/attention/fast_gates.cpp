@@ -90,24 +90,13 @@ HWY_NOINLINE bool GatedRescale(const FastBlock& b, const FastStrip& s,
 }
 
 // Products of a tile; returns its keys in whole vectors.
-template <int R, int N>
-HWY_INLINE void StoreTile(const FastTileKeys& t, const FastTileRows& s, Index key, float* to,
-                          Index stride) {
-  F c[R][N];
-  for (int r = 0; r < R; ++r)
-    for (int x = 0; x < N; ++x) c[r][x] = SetF(0);
-  const Index panel = key / kPanel * kPanel;
-  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
-  for (int r = 0; r < R; ++r)
-    for (int x = 0; x < N; ++x) StoreF(to + r * stride + key + x * kLanes, c[r][x]);
-}
 template <int R>
 HWY_INLINE Index StoreTileProducts(const FastTileKeys& t, const FastTileRows& s,
                                    const FastGateTile& g) {
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) StoreTile<R, 2>(t, s, keys, g.start, g.stride);
-  if (keys < s.keys) StoreTile<R, 1>(t, s, keys, g.start, g.stride), keys += kLanes;
-  return keys;
+  const float zeros[R] = {};
+  FastTileRows products = s;
+  products.shift = zeros;
+  return StoreTiles<R, false>(t, products, g.start, g.stride);
 }
 
 // Sums of gates from the last key of a tile to each key of row r, which put(key, sums, slopes) gets; returns that of all.

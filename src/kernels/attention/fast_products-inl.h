@@ -125,16 +125,21 @@ HWY_INLINE void ExponentTile(const FastBlock& b, const FastStrip& s, Index key) 
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(s.weights + r * kBlockKeys + key + x * kLanes, c[r][x]);
 }
-// Scores of R rows relative to the base, stored; returns their keys in whole vectors.
+// Exponents of R rows, stored; returns their keys in whole vectors.
+template <int R, bool kStart>
+HWY_INLINE Index StoreExponents(const FastBlock& b, const FastStrip& s) {
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, s, keys);
+  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, s, keys), keys += kLanes;
+  return keys;
+}
+// The same relative to the base.
 template <int R, bool kStart>
 HWY_INLINE Index StoreScores(const FastBlock& b, const FastStrip& s) {
   const float zeros[R] = {};
   FastStrip relative = s;
   relative.shift = zeros;
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, relative, keys);
-  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, relative, keys), keys += kLanes;
-  return keys;
+  return StoreExponents<R, kStart>(b, relative);
 }
 // Multiplies what row r has so far by 2^by.
 template <int R>
@@ -177,6 +182,25 @@ HWY_NOINLINE bool Rescale(const FastBlock& b, const FastStrip& s) noexcept {
   for (int r = 0; r < R; ++r) usable = RescaleRow<R>(b, s, r, keys) && usable;
   AddValues<R>(b, s);
   return usable;
+}
+
+// Exponents of R rows of a tile, stored `stride` apart; returns their keys in whole vectors.
+template <int R, int N, bool kStart>
+HWY_INLINE void StoreTile(const FastTileKeys& t, const FastTileRows& s, Index key, float* to,
+                          Index stride) {
+  F c[R][N];
+  Begin<R, N, kStart>(c, s.start, s.shift, key);
+  const Index panel = key / kPanel * kPanel;
+  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(to + r * stride + key + x * kLanes, c[r][x]);
+}
+template <int R, bool kStart>
+HWY_INLINE Index StoreTiles(const FastTileKeys& t, const FastTileRows& s, float* to, Index stride) {
+  Index keys = 0;
+  for (; keys + kLanes < s.keys; keys += kPanel) StoreTile<R, 2, kStart>(t, s, keys, to, stride);
+  if (keys < s.keys) StoreTile<R, 1, kStart>(t, s, keys, to, stride), keys += kLanes;
+  return keys;
 }
 
 // p of exponents, then s = p (g.v - less). Rows of both lie `stride` apart.

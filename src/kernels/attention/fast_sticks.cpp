@@ -34,14 +34,6 @@ HWY_INLINE F LeaveF(F x) {
   return MulAddF(q, e, MaxF(x, SetF(0)));
 }
 
-template <int R, bool kStart>
-HWY_INLINE Index StoreExponents(const FastBlock& b, const FastStrip& s) {
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) ExponentTile<R, 2, kStart>(b, s, keys);
-  if (keys < s.keys) ExponentTile<R, 1, kStart>(b, s, keys), keys += kLanes;
-  return keys;
-}
-
 // Sums of y from each key on, of one row, without what is left behind the block; put(key, x, sums). Returns that of all.
 template <class Put>
 HWY_INLINE float SumRow(const float* x, Index keys, F& largest, const Put& put) {
@@ -77,27 +69,11 @@ HWY_NOINLINE bool StickStrip(const FastBlock& b, const FastStrip& s, const FastS
 }
 
 // Scores of a tile; returns its keys in whole vectors.
-template <int R, int N, bool kStart>
-HWY_INLINE void StoreTile(const FastTileKeys& t, const FastTileRows& s, Index key,
-                          const FastStickTile& to) {
-  F c[R][N];
-  Begin<R, N, kStart>(c, s.start, s.shift, key);
-  const Index panel = key / kPanel * kPanel;
-  AddProduct(c, s.q, t.q_width, 1, t.k + panel * t.channels + key % kPanel, kPanel, t.channels);
-  for (int r = 0; r < R; ++r)
-    for (int x = 0; x < N; ++x) StoreF(to.start + r * to.stride + key + x * kLanes, c[r][x]);
-}
-template <int R, bool kStart>
-HWY_INLINE Index StoreTiles(const FastTileKeys& t, const FastTileRows& s, const FastStickTile& to) {
-  Index keys = 0;
-  for (; keys + kLanes < s.keys; keys += kPanel) StoreTile<R, 2, kStart>(t, s, keys, to);
-  if (keys < s.keys) StoreTile<R, 1, kStart>(t, s, keys, to), keys += kLanes;
-  return keys;
-}
 template <int R>
 HWY_INLINE Index StoreTileScores(const FastTileKeys& t, const FastTileRows& s,
                                  const FastStickTile& to) {
-  return s.start == nullptr ? StoreTiles<R, false>(t, s, to) : StoreTiles<R, true>(t, s, to);
+  return s.start == nullptr ? StoreTiles<R, false>(t, s, to.start, to.stride)
+                            : StoreTiles<R, true>(t, s, to.start, to.stride);
 }
 
 template <int R>
