@@ -7,6 +7,7 @@
 #include <set>
 
 #include "attention/float_call.h"
+#include "attention/long_call.h"
 #include "attention/random_call.h"
 #include "attention/scheme_run.h"
 #include "posenc/core/isa.h"
@@ -277,9 +278,7 @@ TEST(FastBackward, HiddenKeysMayHoldAnything) {
 
 // Beside inputs, outputs and gradients: 64 MiB for 16,384 tokens, 8 heads of 64, with the gradient of a T5 table.
 TEST(FastBackward, MemoryGrowsWithTheTokensOnly) {
-  constexpr Index n = 16384, H = 8, D = 64, rows = 32;
-  const std::vector<float> x(static_cast<std::size_t>(n * H * D));
-  std::vector<float> to = x;
+  constexpr Index H = 8, rows = 32;
   const std::vector<double> table(H * rows);
   std::vector<double> d_table = table;
   std::vector<std::int32_t> line;
@@ -288,22 +287,9 @@ TEST(FastBackward, MemoryGrowsWithTheTokensOnly) {
   t5.lines[0] = {line.data(), static_cast<Index>(line.size()), -128};
   t5.table = tensor(table.data(), {1, H, rows, 1});
   const Term term = t5;
-  AttentionArgs a;
-  a.q = a.k = a.v = heads(tensor(x.data(), {1, n, H, D}), HeadsLayout::bthd);
-  const OwnedPositions at = arange(0, n);
-  a.query_positions = a.key_positions = at;
-  a.scale = 0.125;
-  a.terms = {&term, 1};
   TermGradient d_term;
   d_term.table = tensor(d_table.data(), {1, H, rows, 1});
-  AttentionGradients g;
-  g.q = g.k = g.v = heads(tensor(to.data(), {1, n, H, D}), HeadsLayout::bthd);
-  g.terms = {&d_term, 1};
-  const Executor two{nullptr, 2, [](void*, Index count, void (*task)(void*, Index), void* arg) {
-                       for (Index i = 0; i < count; ++i) task(arg, i);
-                     }};
-  EXPECT_LE(workspace_bytes(a, two), std::size_t{16} << 20);
-  EXPECT_LE(workspace_bytes(a, g, two), std::size_t{64} << 20);
+  test::expect_memory_of_tokens_only(term, d_term);
 }
 
 TEST(FastBackward, AnyNumberOfThreadsGivesTheSameBits) {
