@@ -8,7 +8,7 @@
 
 #include "posenc/attention/attend.h"
 #include "posenc/attention/explain_plan.h"
-#include "posenc/core/positions.h"
+#include "posenc/positions/sequence.h"
 
 namespace posenc::test {
 
