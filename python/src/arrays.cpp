@@ -182,10 +182,33 @@ static void refuse_gradients(nb::handle h, Name n) {
                "requires_grad=True");
 }
 
+void Borrowed::take_storage(nb::handle h, Name n) {
+  if (!nb::hasattr(h, "untyped_storage")) return;  // DLPack of other programs keeps the memory
+  storage_ = h.attr("untyped_storage")();
+  name_ = n.name;
+}
+
+void Borrowed::require_in_place(const char* who) const {
+  if (!storage_.is_valid()) return;
+  Index last = 0;  // element of the view; strides of PyTorch are not negative
+  for (std::size_t a = 0; a < static_cast<std::size_t>(view_.rank); ++a) {
+    if (view_.shape[a] == 0) return;
+    last += (view_.shape[a] - 1) * view_.stride[a];
+  }
+  const auto first = reinterpret_cast<std::uintptr_t>(view_.data);
+  const auto begin = nb::cast<std::uintptr_t>(storage_.attr("data_ptr")());
+  const auto bytes = nb::cast<std::uintptr_t>(storage_.attr("nbytes")());
+  const auto needed = static_cast<std::uintptr_t>((last + 1) * size_of(view_.dtype));
+  if (first < begin || first + needed > begin + bytes)
+    refuse_field(who, name_, "must keep its memory from the call to its gradients",
+                 "a storage that was resized to " + std::to_string(bytes) + " bytes");
+}
+
 void Borrowed::take_dlpack(nb::handle h, Name n, Use use) {
   refuse_gradients(h, n);
   if (const std::optional<TensorView> v = dense_torch_view(h)) {
     view_ = *v;
+    take_storage(h, n);
     return;
   }
   // A read-only array is an nb::ro one and no other.
@@ -217,6 +240,7 @@ void Borrowed::take_dlpack(nb::handle h, Name n, Use use) {
     view_.stride[i] = a.stride(i);
   }
   dlpack_ = std::move(a);
+  take_storage(h, n);
 }
 
 Borrowed::~Borrowed() {
@@ -230,8 +254,10 @@ Borrowed& Borrowed::operator=(Borrowed&& b) noexcept {
   std::swap(buffer_, b.buffer_);
   std::swap(source_, b.source_);
   std::swap(imported_, b.imported_);
+  std::swap(storage_, b.storage_);
   std::swap(dlpack_, b.dlpack_);
   std::swap(view_, b.view_);
+  std::swap(name_, b.name_);
   std::swap(given_, b.given_);
   std::swap(has_buffer_, b.has_buffer_);
   std::swap(read_only_, b.read_only_);
@@ -347,6 +373,9 @@ NamedBorrowed::NamedBorrowed(nb::handle h, const char* who) {
     auto& [name, array] = arrays.back();
     array = Borrowed(value, {who, name.c_str()}, Use::read);
   }
+}
+void NamedBorrowed::require_in_place(const char* who) const {
+  for (const auto& [name, array] : arrays) array.require_in_place(who);
 }
 const Borrowed* NamedBorrowed::find(std::string_view name) const {
   for (const auto& [key, array] : arrays)

@@ -39,7 +39,8 @@ struct Name {
   const char* name;
 };
 
-// A view of an array of the caller's, which stays alive and in place meanwhile. Made and destroyed
+// A view of an array of the caller's. The memory stays alive meanwhile: of a tensor of PyTorch its
+// storage is kept, because `x.data = other` gives the same tensor another one. Made and destroyed
 // under the GIL.
 class Borrowed {
  public:
@@ -55,15 +56,20 @@ class Borrowed {
   // Whether a new array like it is one of ml_dtypes' or of another program: numpy itself has no
   // bfloat16.
   nb::handle source() const { return source_; }
+  // Of a view that is kept for a later call: throws [who] where the storage was resized since and
+  // its memory is another one.
+  void require_in_place(const char* who) const;
 
  private:
   void take_buffer(Name, bool bfloat16);
   void take_dlpack(nb::handle, Name, Use);
+  void take_storage(nb::handle, Name);
 
   Py_buffer buffer_{};
-  nb::object source_, imported_;
+  nb::object source_, imported_, storage_;
   nb::ndarray<nb::ro> dlpack_;
   TensorView view_;
+  std::string name_;  // of an argument with a storage
   bool given_ = false, has_buffer_ = false, read_only_ = false;
 };
 
@@ -92,6 +98,7 @@ class PositionsArgument {
  public:
   PositionsArgument(nb::handle, Name);
   const Positions& value() const noexcept { return positions_; }
+  void require_in_place(const char* who) const { array_.require_in_place(who); }
 
  private:
   void take_list(nb::handle, Name);
@@ -107,6 +114,7 @@ struct NamedBorrowed {
   std::deque<std::pair<std::string, Borrowed>> arrays;
   NamedBorrowed(nb::handle, const char* who);
   const Borrowed* find(std::string_view) const;
+  void require_in_place(const char* who) const;
 };
 
 // An enum by one of its words. Throws [who].

@@ -49,6 +49,7 @@ class Attention {
  private:
   void make_plan(nb::handle encodings);
   void run();
+  void require_in_place() const;
   std::vector<NamedArray> named(const NamedBorrowed&) const;
   AttentionArgs& args() { return call_.args(); }
   const Options& options() const { return call_.options(); }
@@ -122,7 +123,15 @@ void Attention::run() {
   call_.warn_of_order();
 }
 
+void Attention::require_in_place() const {
+  call_.require_in_place();
+  parameters_.require_in_place(kWho);
+  inputs_.require_in_place(kWho);
+  made_.require_in_place(kWho);
+}
+
 nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) {
+  require_in_place();
   const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
   const Borrowed dl = optional_array(d_log_sum_exp, {kWho, "d_log_sum_exp"}, Use::read);
   const DType t = gradient_type(args().q.dtype);
@@ -165,6 +174,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
 }
 
 nb::dict Attention::scores(nb::handle names) {
+  require_in_place();
   AttentionScores s;
   const std::pair<const char*, TensorView*> known[] = {{"content", &s.content},
                                                        {"scores", &s.scores},
@@ -207,6 +217,7 @@ nb::tuple Attention::locality() {
 }
 
 nb::dict Attention::explain_plan() const {
+  require_in_place();
   const PlanExplanation e = lowered_->explain(call_.args(), named(inputs_));
   nb::dict all;
   nb::list terms;

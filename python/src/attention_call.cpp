@@ -182,6 +182,11 @@ void CallArguments::read_positions() {
   args_.key_positions = read(key, "key_positions", key_order_);
 }
 
+void CallArguments::require_in_place() const {
+  for (const Borrowed& b : kept_) b.require_in_place(kAttentionName);
+  for (const PositionsArgument& p : positions_) p.require_in_place(kAttentionName);
+}
+
 void CallArguments::warn_of_order() const {
   if (positions_.empty()) return;
   const std::string text = order_conflict(args_);

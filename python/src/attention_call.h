@@ -48,6 +48,8 @@ class CallArguments {
   Index keys() const;
   // Warns where a causal mask and positions that were given contradict each other.
   void warn_of_order() const;
+  // Before the arrays are read again: throws where the memory of a tensor moved since.
+  void require_in_place() const;
 
  private:
   ConstTensorView take(const char* name);

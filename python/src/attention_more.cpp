@@ -55,6 +55,8 @@ class PathAttention {
   const ResultArrays& made() const { return made_; }
 
   nb::dict backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) const {
+    for (const Borrowed& b : kept_) b.require_in_place("path");
+    made_.require_in_place("path");
     const Borrowed d(d_out, {"path", "d_out"}, Use::read);
     const Borrowed dl = optional_array(d_log_sum_exp, {"path", "d_log_sum_exp"}, Use::read);
     const Wanted wanted(only);
@@ -104,6 +106,8 @@ class SelectiveAttention {
   const ResultArrays& made() const { return made_; }
 
   nb::dict backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) const {
+    call_.require_in_place();
+    made_.require_in_place("selective");
     const Borrowed d(d_out, {"selective", "d_out"}, Use::read);
     const Borrowed dl = optional_array(d_log_sum_exp, {"selective", "d_log_sum_exp"}, Use::read);
     const Wanted wanted(only);

@@ -24,6 +24,11 @@ struct ResultArrays {
     result = {h, sum_array.view()};
   }
 
+  void require_in_place(const char* who) const {
+    out_array.require_in_place(who);
+    sum_array.require_in_place(who);
+  }
+
   nb::object out, log_sum_exp;
   Borrowed out_array, sum_array;
   AttentionResult result;
