@@ -357,10 +357,6 @@ void add_slices(BackwardCall& c, std::span<BackwardWork> works, const Executor& 
 std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall& lowered) {
   if (!call.args.block_table.empty()) return "it computes no gradients of paged keys";
   for (const Term& t : call.args.terms) {
-    const auto* product = std::get_if<ProductTerm>(&t);
-    if (RowTerms::has(t) && !product->query.content && !product->key.content)
-      return "it computes no gradients of vectors of a term that rows of a table are multiplied "
-             "with";
     if (const std::string_view why = CurveGradients::why_not(call, t); !why.empty()) return why;
   }
   if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;

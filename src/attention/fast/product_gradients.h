@@ -3,12 +3,10 @@
 #pragma once
 #include <span>
 
-#include "attention/fast/work.h"
-#include "posenc/attention/attention.h"
+#include "attention/fast/vector_gradients.h"
 
 namespace posenc::inline v0::detail {
 
-// What pieces of work share is kept for each head of each batch entry, and added at the end in one order.
 class ProductGradients {
  public:
   // slices: of the keys of a head.
@@ -26,24 +24,12 @@ class ProductGradients {
   void finish(const Executor&) noexcept;
 
  private:
-  // Of x or y of one term.
-  struct Side {
-    Heads to{};              // empty: not wanted
-    std::span<float> rows;   // [B][H][tokens][channels]: of entries that pieces share
-    std::span<double> sums;  // [B][H][slices][channels]: of one token for all
-  };
   struct Wanted {
-    Side x, y;
+    VectorGradient x, y;
   };
-  void want(Side&, const Heads& to, Index tokens, Index slices, bool owned, CallArena&);
-  void add_row(Side&, Index b, Index h, Index t, Index tokens, double factor, const float* d,
-               Index slice, Index slices) noexcept;
-  void finish_rows(const Side&, Index tokens, double factor, const Executor&) noexcept;
-  void finish_sums(const Side&, Index slices) noexcept;
 
   const FastCall& call_;
   std::span<Wanted> wanted_;
-  Index slices_;
   bool adds_to_q_ = false;
 };
 

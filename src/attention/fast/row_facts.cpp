@@ -152,7 +152,8 @@ bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResu
                    float* memory = scratch(task).x;
                    if (!are_bounded(call_.k, row, key, memory) ||
                        !are_bounded(call_.args.v, row, key, memory) ||
-                       !call_.wide.is_bounded(call_.kernels, row, key, memory))
+                       !call_.wide.is_bounded(call_.kernels, row, key, memory) ||
+                       !call_.rows.is_key_bounded(row, key))
                      bounded = false;
                  }
                });

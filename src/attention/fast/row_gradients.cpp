@@ -23,7 +23,13 @@ RowGradients::RowGradients(const FastCall& c, const FastTileKernels& tiles,
   wanted_ = arena.objects<Wanted>(static_cast<Index>(terms.size()));
   for (std::size_t n = 0; n < terms.size(); ++n) {
     const RowTerm& t = terms[n];
-    if (t.number >= g.terms.size() || g.terms[t.number].table.empty()) continue;
+    if (t.number >= g.terms.size()) continue;
+    if (!t.is_content()) {
+      const Heads& x = t.of_keys ? g.terms[t.number].key : g.terms[t.number].query;
+      wanted_[n].vectors.want(c, x, t.of_keys ? c.Tk : c.Tq, 1, VectorGradient::is_owned(c, x),
+                              arena);
+    }
+    if (g.terms[t.number].table.empty()) continue;
     const TensorView& to = wanted_[n].to = g.terms[t.number].table;
     const bool owned = (c.B == 1 || to.shape[0] == c.B) && to.shape[1] % c.G == 0;
     if (owned) continue;
@@ -32,7 +38,7 @@ RowGradients::RowGradients(const FastCall& c, const FastTileKernels& tiles,
 }
 
 Index RowGradients::width(const RowTerm& t) const noexcept {
-  return t.of_keys ? q_width_ : whole_vectors(t.channels, tiles_.lanes);
+  return t.of_keys && t.is_content() ? q_width_ : whole_vectors(t.channels, tiles_.lanes);
 }
 float* RowGradients::at_step(const RowTerm& t, std::span<float> x, Index step) const noexcept {
   return x.data() + (step + margin_of(tiles_)) * width(t);
@@ -49,6 +55,11 @@ RowGradientsWork RowGradients::work(Index rows, CallArena& arena) const {
     of.rows = arena.array<float>(numbers);
     if (!wanted_[number].to.empty()) of.d_rows = arena.array<float>(numbers);
     if (!t.of_keys) of.d_x = arena.array<float>(rows * width(t));
+    if (t.of_keys && !t.is_content()) {
+      of.d_x = arena.array<float>((call_.Tk + tiles_.rows) * width(t));
+      of.y = arena.array<float>(tiles_.tile_keys * width(t));
+      if (!arena.counts()) std::fill(of.y.begin(), of.y.end(), 0.0f);
+    }
     if (!arena.counts()) std::fill(of.rows.begin(), of.rows.end(), 0.0f);
     const Index steps =
         t.by_line ? std::min(t.steps(), tiles_.tile_keys + tiles_.tile_rows) : t.steps();
@@ -66,7 +77,8 @@ RowGradientsWork RowGradients::work(Index rows, CallArena& arena) const {
 
 bool RowGradients::adds_to_q() const noexcept {
   const std::span<const RowTerm> terms = call_.rows.all();
-  return std::any_of(terms.begin(), terms.end(), [](const RowTerm& t) { return !t.of_keys; });
+  return std::any_of(terms.begin(), terms.end(),
+                     [](const RowTerm& t) { return !t.of_keys && t.is_content(); });
 }
 
 void RowGradients::begin_head(Index b, Index h, RowGradientsWork& w) const noexcept {
@@ -74,6 +86,7 @@ void RowGradients::begin_head(Index b, Index h, RowGradientsWork& w) const noexc
   for (std::size_t n = 0; n < w.terms.size(); ++n) {
     const RowTerm& t = call_.rows.all()[n];
     RowGradientWork& of = w.terms[n];
+    of.y_first = -1;
     std::fill(of.d_rows.begin(), of.d_rows.end(), 0.0f);
     std::fill(of.d_x.begin(), of.d_x.end(), 0.0f);
     const float* table = t.table_of(t.slab(b, h, call_.H));
@@ -152,8 +165,28 @@ void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWo
   }
 }
 
-void RowGradients::add_keys(const RowTerm& t, const RowTile& x, RowGradientWork& of,
-                            RowGradientsWork& w) const noexcept {
+// Those of keys that no query sees are 0.
+void RowGradients::take_own_keys(const RowTerm& t, const RowTile& x, const PackedKeys& block,
+                                 RowGradientWork& of) const noexcept {
+  if (of.y_first == x.keys.begin) return;
+  of.y_first = x.keys.begin;
+  for (Index n = 0; n < x.keys.end - x.keys.begin; ++n) {
+    float* to = of.y.data() + n * width(t);
+    if (block.tokens[static_cast<std::size_t>(n)] == nullptr)
+      std::fill_n(to, t.channels, 0.0f);
+    else
+      std::copy_n(t.own_key(block.row, x.keys.begin + n, x.row->h, call_.H), t.channels, to);
+  }
+}
+
+void RowGradients::add_keys(const RowTerm& t, const RowTile& x, const PackedKeys& block,
+                            RowGradientWork& of, RowGradientsWork& w) const noexcept {
+  const float* keys = x.key_rows;
+  float* d_keys = x.d_k;
+  if (!t.is_content()) {
+    take_own_keys(t, x, block, of);
+    keys = of.y.data(), d_keys = of.d_x.data() + x.keys.begin * width(t);
+  }
   const Index count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
   const auto [first, last] = t.range(call_, *x.row, x.rows, x.keys.begin, count);
   const Index steps = last + 1 - first;
@@ -169,9 +202,9 @@ void RowGradients::add_keys(const RowTerm& t, const RowTile& x, RowGradientWork&
     for (Index j = 0; j < count; ++j)
       if (step[j] >= 0) sums[(step[j] - first) * stride + j] += s[j];
   }
-  tiles_.add_outer(x.d_k, sums, at_step(t, of.rows, first), steps, count, q_width_);
+  tiles_.add_outer(d_keys, sums, at_step(t, of.rows, first), steps, count, width(t));
   if (!of.d_rows.empty())
-    tiles_.add_rows(at_step(t, of.d_rows, first), sums, x.key_rows, steps, count, q_width_);
+    tiles_.add_rows(at_step(t, of.d_rows, first), sums, keys, steps, count, width(t));
 }
 
 void RowGradients::add(const RowTile& x, const FastRowWork& forward,
@@ -179,7 +212,7 @@ void RowGradients::add(const RowTile& x, const FastRowWork& forward,
   for (std::size_t n = 0; n < w.terms.size(); ++n) {
     const RowTerm& t = call_.rows.all()[n];
     if (t.of_keys)
-      add_keys(t, x, w.terms[n], w);
+      add_keys(t, x, forward.packed_keys, w.terms[n], w);
     else
       add_query(t, x, forward.row_terms[n], w.terms[n], w);
   }
@@ -188,7 +221,7 @@ void RowGradients::add(const RowTile& x, const FastRowWork& forward,
 void RowGradients::add_content(const RowGradientsWork& w, Index i, double* to) const noexcept {
   for (std::size_t n = 0; n < w.terms.size(); ++n) {
     const RowTerm& t = call_.rows.all()[n];
-    if (t.of_keys) continue;
+    if (t.of_keys || !t.is_content()) continue;
     const float* d = w.terms[n].d_x.data() + i * width(t);
     for (Index c = 0; c < t.channels; ++c) to[c] += t.term->scale * static_cast<double>(d[c]);
   }
@@ -196,9 +229,12 @@ void RowGradients::add_content(const RowGradientsWork& w, Index i, double* to) c
 
 namespace {
 
-// x holds the scale of the term and log2(e), keys neither.
+// x holds the scale of the term and log2(e), keys neither; rows of keys hold both.
 double factor_of(const RowTerm& t) noexcept {
   return t.of_keys ? t.term->scale : kLn2;
+}
+double factor_of_vectors(const RowTerm& t) noexcept {
+  return t.of_keys ? kLn2 : t.term->scale;
 }
 
 }  // namespace
@@ -206,6 +242,9 @@ double factor_of(const RowTerm& t) noexcept {
 void RowGradients::end_head(Index b, Index h, const RowGradientsWork& w) noexcept {
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const RowTerm& t = call_.rows.all()[n];
+    VectorGradient& vectors = wanted_[n].vectors;
+    for (Index m = 0; vectors.is_wanted() && m < (t.of_keys ? call_.Tk : call_.Tq); ++m)
+      vectors.add(call_, b, h, m, factor_of_vectors(t), w.terms[n].d_x.data() + m * width(t));
     const TensorView& to = wanted_[n].to;
     if (to.empty()) continue;
     const float* d = at_step(t, w.terms[n].d_rows, 0);
@@ -222,7 +261,8 @@ void RowGradients::end_head(Index b, Index h, const RowGradientsWork& w) noexcep
 void RowGradients::finish(const Executor& executor) noexcept {
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const RowTerm& t = call_.rows.all()[n];
-    const Wanted& wanted = wanted_[n];
+    Wanted& wanted = wanted_[n];
+    wanted.vectors.finish(call_, factor_of_vectors(t), executor);
     if (wanted.kept.empty()) continue;
     const TensorView& to = wanted.to;
     const Index size = t.steps() * t.channels;

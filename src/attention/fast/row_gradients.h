@@ -9,9 +9,8 @@
 #pragma once
 #include <span>
 
-#include "attention/fast/work.h"
+#include "attention/fast/vector_gradients.h"
 #include "kernels/attention/fast_tiles.h"
-#include "posenc/attention/attention.h"
 
 namespace posenc::inline v0::detail {
 
@@ -19,7 +18,9 @@ namespace posenc::inline v0::detail {
 struct RowGradientWork {
   std::span<float> rows;    // [steps, and some before and behind][width]: of the table
   std::span<float> d_rows;  // the same: their gradients; empty: not wanted
-  std::span<float> d_x;     // [rows of queries][width]
+  std::span<float> d_x;     // [rows of queries][width], or of keys that the term comes with
+  std::span<float> y;       // [tile_keys][width]: such keys of a tile
+  Index y_first = -1;       // the first key of that tile
 };
 struct RowGradientsWork {
   std::span<RowGradientWork> terms;
@@ -57,15 +58,19 @@ class RowGradients {
 
  private:
   struct Wanted {
-    TensorView to{};        // empty: not wanted
-    std::span<float> kept;  // [B][H][steps][channels]; empty: one piece of work owns each slab
+    TensorView to{};         // empty: not wanted
+    std::span<float> kept;   // [B][H][steps][channels]; empty: one piece of work owns each slab
+    VectorGradient vectors;  // that the term comes with
   };
   Index width(const RowTerm&) const noexcept;
   float* at_step(const RowTerm&, std::span<float>, Index step) const noexcept;
   void add_query(const RowTerm&, const RowTile&, const RowTermWork&, RowGradientWork&,
                  RowGradientsWork&) const noexcept;
   void add_each(const RowTerm&, const RowTile&, const float* x, RowGradientWork&) const noexcept;
-  void add_keys(const RowTerm&, const RowTile&, RowGradientWork&, RowGradientsWork&) const noexcept;
+  void add_keys(const RowTerm&, const RowTile&, const PackedKeys&, RowGradientWork&,
+                RowGradientsWork&) const noexcept;
+  void take_own_keys(const RowTerm&, const RowTile&, const PackedKeys&,
+                     RowGradientWork&) const noexcept;
   const std::int32_t* steps_of_row(const RowTerm&, const RowTile&, Index row,
                                    RowGradientsWork&) const noexcept;
 

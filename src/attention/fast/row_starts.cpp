@@ -273,14 +273,11 @@ class StripAdder {
     const ConstHeads& x = t.term->key.given;
     const PackedKeys& block = w_.packed_keys;
     const Index count = keys_.end - keys_.begin;
-    const float* from = t.keys.data() + Grouping{c_.H, x.heads}.of(g_.row->h) * x.dim;
-    for (Index n = 0; n < count; ++n) {
-      const Index token =
-          (x.batch == 1 ? 0 : block.row) * x.tokens + (x.tokens == 1 ? 0 : keys_.begin + n);
+    for (Index n = 0; n < count; ++n)
       of.own_tokens[static_cast<std::size_t>(n)] =
-          block.tokens[static_cast<std::size_t>(n)] == nullptr ? nullptr
-                                                               : from + token * x.heads * x.dim;
-    }
+          block.tokens[static_cast<std::size_t>(n)] == nullptr
+              ? nullptr
+              : t.own_key(block.row, keys_.begin + n, g_.row->h, c_.H);
     const bool bounded =
         c_.kernels.pack_keys[0](of.own_packed.data(), of.own_tokens.data(), count, x.dim, x.dim);
     if (!bounded) std::fill(of.own_packed.begin(), of.own_packed.end(), 0.0f);

@@ -71,6 +71,17 @@ bool RowTerms::are_bounded() const noexcept {
   });
 }
 
+bool RowTerms::is_key_bounded(Index row, Index j) const noexcept {
+  for (const RowTerm& t : all_) {
+    if (!t.of_keys || t.is_content()) continue;
+    const Index numbers = t.term->key.given.heads * t.channels;
+    const float* x = t.own_key(row, j, 0, call_.H);
+    if (!std::all_of(x, x + numbers, [](float y) { return std::fabs(y) <= kLargestValue; }))
+      return false;
+  }
+  return true;
+}
+
 bool RowTerms::hold_numbers() const noexcept {
   return std::any_of(all_.begin(), all_.end(), [](const RowTerm& t) { return t.holds_numbers; });
 }

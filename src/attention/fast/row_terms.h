@@ -34,6 +34,14 @@ struct RowTerm : RowSteps {
     return slab_of(term->table, b, h, heads);
   }
   const float* table_of(Index slab) const noexcept { return table.data() + slab * slab_size; }
+  // Whether the vectors are the call's q or k.
+  bool is_content() const noexcept { return of_keys ? term->key.content : term->query.content; }
+  // Of keys that the term comes with.
+  const float* own_key(Index row, Index j, Index h, Index heads) const noexcept {
+    const ConstHeads& x = term->key.given;
+    const Index token = (x.batch == 1 ? 0 : row) * x.tokens + (x.tokens == 1 ? 0 : j);
+    return keys.data() + (token * x.heads + Grouping{heads, x.heads}.of(h)) * x.dim;
+  }
 };
 
 class RowTerms {
@@ -48,6 +56,8 @@ class RowTerms {
   std::span<const RowTerm> all() const noexcept { return all_; }
   // Whether float holds all tables.
   bool are_bounded() const noexcept;
+  // Whether float holds the vectors of a key that terms come with, for all heads.
+  bool is_key_bounded(Index row, Index j) const noexcept;
   // One of them adds the numbers of the lines of Starts.
   bool hold_numbers() const noexcept;
 
