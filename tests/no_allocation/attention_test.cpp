@@ -50,6 +50,15 @@ struct WholeCall {
     all();
     return test::allocations() - before;
   }
+  // Of one query.
+  void expect_none_forward() {
+    const AttentionResult both{heads(y.data(), 1, kHeads, kDim),
+                               tensor(lse.data(), {1, kHeads, 1})};
+    std::vector<std::byte> memory(workspace_bytes(a, inline_executor()));
+    const long before = test::allocations();
+    attend(a, both, inline_executor(), memory);
+    EXPECT_EQ(test::allocations() - before, 0);
+  }
   void expect_none() {
     EXPECT_EQ(allocations(inline_executor()), 0);
     set_default_threads(3);
@@ -124,6 +133,22 @@ TEST(NoAllocation, AttentionOfPackedSequences) {
   const std::vector<Index> ends{0, 30, 31, WholeCall::kTokens};
   call.a.mask.query_cu_seqlens = call.a.mask.key_cu_seqlens = tensor(ends.data(), {4});
   call.expect_none();
+}
+
+// One query, whose keys are read as they lie.
+TEST(NoAllocation, AttentionOfOneQueryThatPassesBack) {
+  WholeCall call;
+  call.a.q = heads(std::as_const(call.x).data(), 1, WholeCall::kHeads, WholeCall::kDim);
+  call.a.mask.query_offset = WholeCall::kTokens - 1;
+  const std::vector<double> rows(4 * WholeCall::kDim, 0.1);
+  GatesTerm gates;
+  gates.query = gates.key = {.content = true};
+  gates.table = tensor(rows.data(), {1, 1, 4, WholeCall::kDim});
+  const std::vector<Term> terms{gates};
+  call.a.terms = terms;
+  call.expect_none_forward();
+  call.a.terms = {}, call.a.normalisation = Normalisation::stick_breaking_own;
+  call.expect_none_forward();
 }
 
 // Given orders are sorted.

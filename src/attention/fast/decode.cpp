@@ -7,6 +7,7 @@
 
 #include "attention/call/pieces.h"
 #include "attention/fast/decode_rows.h"
+#include "attention/fast/decode_scans.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
@@ -21,18 +22,23 @@ struct Unit {
   Run keys{0, 0}, seen{0, 0};
 };
 
-// The units of a piece in their order: keys outside, blocks of rows inside.
+// The units of a piece in their order: keys outside, blocks of rows inside. Keys from the last to the first where something
+// is summed over them.
 class Units {
  public:
-  Units(const DecodeCall& d, Index set, Index slice, bool low_only) noexcept
+  Units(const DecodeCall& d, const DecodeScans& scans, Index set, Index slice,
+        bool low_only) noexcept
       : d_(d),
+        scans_(scans),
         first_(d.blocks.data() + set * d.together),
+        slice_(slice),
         low_only_(low_only),
         block_(first_),
-        key_(slice * kSliceKeys),
-        end_(std::min(d.c.Tk, (slice + 1) * kSliceKeys)) {}
+        begin_(slice * kSliceKeys),
+        end_(std::min(d.c.Tk, (slice + 1) * kSliceKeys)),
+        count_(block_count(end_ - begin_, kDecodeKeys)) {}
   Unit next() noexcept {
-    for (; key_ < end_; key_ += kDecodeKeys, block_ = first_)
+    for (; at_ < count_; ++at_, block_ = first_)
       while (block_ < first_ + d_.together) {
         const Unit u = unit_of(*block_++);
         if (u.block != nullptr) return u;
@@ -43,16 +49,19 @@ class Units {
  private:
   Unit unit_of(const DecodeBlock& b) const noexcept {
     if (low_only_ && !b.low) return {};
-    const Run keys{key_, std::min(end_, key_ + kDecodeKeys)}, seen = d_.c.seen_by(b.groups, keys);
-    if (seen.begin >= seen.end) return {};
+    const Index key = begin_ + (scans_.none() ? at_ : count_ - 1 - at_) * kDecodeKeys;
+    const Run keys{key, std::min(end_, key + kDecodeKeys)}, seen = d_.c.seen_by(b.groups, keys);
+    if (seen.begin >= seen.end || scans_.is_done(b, slice_)) return {};
     return {&b, keys, seen};
   }
 
   const DecodeCall& d_;
+  const DecodeScans& scans_;
   const DecodeBlock* first_;
+  Index slice_;
   bool low_only_;
   const DecodeBlock* block_;
-  Index key_, end_;
+  Index begin_, end_, count_, at_ = 0;
 };
 
 // A unit and where its tokens lie.
@@ -65,7 +74,9 @@ struct Slot {
 // Memory of one thread.
 struct DecodeWork : FastRowWork {
   DecodeWork(const DecodeCall& d, CallArena& arena)
-      : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena), row_products(d, arena) {
+      : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena),
+        row_products(d, arena),
+        scan(d, arena) {
     x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
     zeros =
@@ -85,6 +96,7 @@ struct DecodeWork : FastRowWork {
   std::span<float> hidden;      // start values of a row whose numbers are under the cap
   std::array<Slot, kSlots> slots;
   DecodeRows row_products;
+  DecodeScanWork scan;
 };
 
 void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, DecodeWork& w,
@@ -97,10 +109,7 @@ void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, Deco
     if (n >= count || token == nullptr) {
       token = w.zeros.data();
     } else if (t.copied) {
-      float* copy = copies.data() + n * t.width;
-      std::fill_n(copy, t.width, 0.0f);
-      d.c.kernels.take_row[fast_type(t.x->dtype)](copy, token, t.x->dim, 1);
-      token = copy;
+      token = copy_token(d, t, token, copies.data() + n * t.width);
     }
   }
 }
@@ -153,24 +162,29 @@ void hide_keys(const Unit& u, const RowStarts& s, DecodeWork& w, Slot& slot) noe
   }
 }
 
-// fn(first row, index of the kernel) for the rows of a block.
-template <class F>
-void each_kernel(const DecodeBlock& b, const F& fn) {
-  for (Index row = 0; row < b.padded;) {
-    const Index rest = b.padded - row;
-    const std::size_t kind = rest >= 4 ? 2 : rest >= 2 ? 1 : 0;
-    fn(row, kind);
-    row += kDecodeRows[kind];
-  }
-}
-
 FastPrefetch prefetch_of(const DecodeTokens& t, const Slot& s, std::span<const void*> tokens) {
   if (s.unit.block == nullptr || t.copied) return {};
   return {tokens.data(), t.bytes};
 }
 
-void find_weights(const DecodeCall& d, const Unit& u, Index slice, bool careful, const RowStarts& s,
-                  DecodeWork& w) noexcept {
+// Weights of row n of a block from its products. False: float cannot work with them.
+bool find_row_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index slice,
+                      bool careful, Index n, FastDecodeRow& r, DecodeWork& w) noexcept {
+  const DecodeBlock& b = *u.block;
+  const Index row = b.first + n;
+  if (breaks_sticks(d.c.args)) return scans.break_stick(row, slice, r);
+  if (!scans.none()) {
+    const RowGroup* group = b.groups.data();
+    while (n >= group->first + group->count) ++group;
+    if (!scans.add_levels(b, *group, n, slice, u.keys, r, w.scan)) return false;
+  }
+  if (d.c.is_capped() && !d.c.cap_kernels.decoded(r, w.hidden.data(), d.c.cap)) return false;
+  if (!careful && d.kernels.weights(r)) return true;
+  return d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes);
+}
+
+void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index slice, bool careful,
+                  const RowStarts& s, DecodeWork& w) noexcept {
   const DecodeBlock& b = *u.block;
   for (Index n = 0; n < b.padded; ++n) {
     float* x = w.x.data() + n * kDecodeKeys;
@@ -183,17 +197,15 @@ void find_weights(const DecodeCall& d, const Unit& u, Index slice, bool careful,
     r.x = x, r.start = s.at[n], r.base = s.base[n], r.keys = s.keys[n];
     r.reference = d.reference.data() + d.at(slice, row);
     r.sums = d.sums_of(slice, row);
-    const bool usable = !d.c.is_capped() || d.c.cap_kernels.decoded(r, w.hidden.data(), d.c.cap);
-    if (usable && !careful && d.kernels.weights(r)) continue;
-    if (usable && d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes)) continue;
+    if (find_row_weights(d, scans, u, slice, careful, n, r, w)) continue;
     w.left[static_cast<std::size_t>(n)] = 1;
     std::fill_n(x, kDecodeKeys, 0.0f);
   }
 }
 
 // One unit; `next` and `after` follow it.
-void run_unit(const DecodeCall& d, Slot& slot, const Slot& next, const Slot& after, Index slice,
-              bool careful, DecodeWork& w) noexcept {
+void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& next,
+              const Slot& after, Index slice, bool careful, DecodeWork& w) noexcept {
   const Unit& u = slot.unit;
   const DecodeBlock& b = *u.block;
   w.left = d.left.subspan(d.at(slice, b.first), static_cast<std::size_t>(b.count));
@@ -202,14 +214,15 @@ void run_unit(const DecodeCall& d, Slot& slot, const Slot& next, const Slot& aft
   if (s.most == 0) return;
   if (d.c.filtered) hide_keys(u, s, w, slot);
   FastPrefetch values = prefetch_of(d.v, next, next.v), keys = prefetch_of(d.k, after, after.k);
-  each_kernel(b, [&](Index row, std::size_t kind) {
+  each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
     d.kernels.scores[kind][d.k.type](w.x.data() + row * kDecodeKeys,
                                      d.q.data() + (b.first + row) * d.k.width, d.k.width,
                                      slot.k.data(), d.k.channels, values);
     values = {};
   });
-  find_weights(d, u, slice, careful, s, w);
-  each_kernel(b, [&](Index row, std::size_t kind) {
+  scans.multiply_gates(b, u.keys, slot.k, w.zeros.data(), w.scan);
+  find_weights(d, scans, u, slice, careful, s, w);
+  each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
     d.kernels.values[kind][d.v.type](d.out_of(slice, b.first + row), d.v.width,
                                      w.x.data() + row * kDecodeKeys, slot.v.data(), s.most,
                                      d.v.channels, keys);
@@ -217,10 +230,10 @@ void run_unit(const DecodeCall& d, Slot& slot, const Slot& next, const Slot& aft
   });
 }
 
-// Piece n: some blocks of rows against a slice of the keys; `careful`: those that are low again, relative to their
+// A piece: some blocks of rows against a slice of the keys; `careful`: those that are low again, relative to their
 // largest scores.
-void run_piece(const DecodeCall& d, Index n, bool careful, DecodeWork& w) noexcept {
-  const Index slice = n % d.slices, set = n / d.slices;
+void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, bool careful,
+               DecodeWork& w) noexcept {
   for (Index m = 0; m < d.together; ++m) {
     const DecodeBlock& b = d.blocks[static_cast<std::size_t>(set * d.together + m)];
     if (careful && !b.low) continue;
@@ -231,12 +244,12 @@ void run_piece(const DecodeCall& d, Index n, bool careful, DecodeWork& w) noexce
   if (!d.c.rows.none())
     w.row_products.begin({d.blocks.data() + set * d.together, static_cast<std::size_t>(d.together)},
                          slice);
-  Units units(d, set, slice, careful);
+  Units units(d, scans, set, slice, careful);
   std::size_t at = 0;
   for (Slot& s : w.slots) fill_slot(d, units, s, w);
   while (w.slots[at].unit.block != nullptr) {
     Slot &slot = w.slots[at], &next = w.slots[(at + 1) % kSlots];
-    run_unit(d, slot, next, w.slots[(at + 2) % kSlots], slice, careful, w);
+    run_unit(d, scans, slot, next, w.slots[(at + 2) % kSlots], slice, careful, w);
     fill_slot(d, units, slot, w);
     at = (at + 1) % kSlots;
   }
@@ -260,23 +273,37 @@ bool find_low_blocks(const DecodeCall& d) noexcept {
 
 void decode_rows(const FastCall& c, const AttentionResult& result, std::uint8_t* left,
                  CallArena& arena, const Executor& executor) {
-  const DecodeCall d(c, arena);
+  DecodeCall d(c, arena);
+  DecodeScans scans(d, arena);
   const Index most = most_tasks(c);
   const Index tasks = task_count(executor, c.B * c.G * c.Tq * d.slices, most);
   const std::span<DecodeWork> works =
       arena.made<DecodeWork>(tasks, [&](Index) { return DecodeWork(d, arena); });
   if (arena.counts()) return;
-  const Index pieces = static_cast<Index>(d.blocks.size()) / d.together * d.slices;
+  scans.begin(!result.log_sum_exp.empty());
+  const Index sets = static_cast<Index>(d.blocks.size()) / d.together;
   for (const bool careful : {false, true}) {
-    if (careful && !find_low_blocks(d)) break;
-    each_piece(executor, pieces, tasks, [&](Index n, Index task) noexcept {
-      run_piece(d, n, careful, works[static_cast<std::size_t>(task)]);
-    });
+    if (careful && (breaks_sticks(c.args) || !find_low_blocks(d))) break;
+    const auto run = [&](Index first, Index slices) {
+      each_piece(executor, sets * slices, tasks, [&](Index n, Index task) noexcept {
+        run_piece(d, scans, n / slices, first + n % slices, careful,
+                  works[static_cast<std::size_t>(task)]);
+      });
+    };
+    Index rest = d.slices;
+    for (bool counts = !scans.none(); counts && rest > 0;) {
+      scans.begin_slice(--rest);
+      run(rest, 1);
+      counts = scans.counts(rest, careful);
+    }
+    if (!scans.none()) scans.begin_rest(rest);
+    if (rest > 0) run(0, rest);
   }
   parallel_for(executor, static_cast<Index>(d.blocks.size()), tasks,
-               [&](Index begin, Index end) noexcept {
+               [&](Index begin, Index end, Index task) noexcept {
                  for (Index n = begin; n < end; ++n)
-                   put_decoded(d, d.blocks[static_cast<std::size_t>(n)], result, left);
+                   put_decoded(d, scans, d.blocks[static_cast<std::size_t>(n)], result, left,
+                               works[static_cast<std::size_t>(task)].scan);
                });
 }
 

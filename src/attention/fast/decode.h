@@ -31,6 +31,19 @@ struct DecodeTokens {
   Index bytes;  // of a token in place; 0: copied
 };
 
+// The last vector of a row of q holds the last channels, as FastDecodeKernels reads a token.
+void place_tail(const DecodeTokens&, Index lanes, float* q) noexcept;
+// fn(first row, index of the kernel) for so many rows; they are never three.
+template <class F>
+void each_decode_kernel(Index rows, const F& fn) {
+  for (Index row = 0; row < rows;) {
+    const Index rest = rows - row;
+    const std::size_t kind = rest >= 4 ? 2 : rest >= 2 ? 1 : 0;
+    fn(row, kind);
+    row += kDecodeRows[kind];
+  }
+}
+
 // A block of rows that read the same keys.
 struct DecodeBlock {
   FastRowBlock rows{};
@@ -70,13 +83,28 @@ struct DecodeCall {
   void take_queries(const DecodeBlock&, std::byte* copies) noexcept;
 };
 
+// A token in whole vectors of floats.
+const void* copy_token(const DecodeCall&, const DecodeTokens&, const void* token,
+                       float* copy) noexcept;
+// Keys of a row and head.
+struct GivenKeys {
+  Index row, head;
+  Run keys;
+};
+// Where vectors of keys lie that come with a term; `zeros` where k has that, too, or no key.
+void find_given_tokens(const DecodeCall&, const DecodeTokens&, const GivenKeys&,
+                       std::span<const void* const> k, const std::byte* zeros,
+                       std::span<const void*> to, std::span<float> copies) noexcept;
+
 // Joins the slices of a row, relative to the largest of their references: out_of(0, row). Returns the sum.
 struct DecodeSum {
   double sum, reference;
 };
 DecodeSum sum_of_slices(const DecodeCall&, Index row) noexcept;
 // Writes the rows of a block.
-void put_decoded(const DecodeCall&, const DecodeBlock&, const AttentionResult&,
-                 std::uint8_t* left) noexcept;
+class DecodeScans;
+struct DecodeScanWork;
+void put_decoded(DecodeCall&, const DecodeScans&, const DecodeBlock&, const AttentionResult&,
+                 std::uint8_t* left, DecodeScanWork&) noexcept;
 
 }  // namespace posenc::v0::detail

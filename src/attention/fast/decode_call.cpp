@@ -5,14 +5,14 @@
 
 #include "attention/fast/decode.h"
 #include "attention/fast/decode_rows.h"
+#include "attention/fast/decode_scans.h"
 #include "core/element.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
 
 bool decodes(const FastCall& c) noexcept {
-  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D || c.passes_back())
-    return false;
+  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D) return false;
   if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
   const Index share = c.H / c.G;
   return share <= kDecodeMostRows && longest_run(c) * share <= kDecodeMostRows;
@@ -26,15 +26,24 @@ DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
       width(whole_vectors(t.dim, lanes)),
       bytes(copied ? 0 : t.dim * size_of(t.dtype)) {}
 
+void place_tail(const DecodeTokens& t, Index lanes, float* q) noexcept {
+  const Index whole = t.channels / lanes * lanes;
+  if (whole == t.channels) return;
+  std::copy_backward(q + whole, q + t.channels, q + t.width);
+  std::fill_n(q + whole, t.width - t.channels, 0.0f);
+}
+
 DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     : c(call),
       kernels(fast_decode_kernels(active_isa())),
       k(call.k, kernels.lanes),
       v(call.args.v, kernels.lanes),
       slices(block_count(call.Tk, kSliceKeys)) {
-  if (k.x->head_stride < k.x->token_stride) together = c.G;
-  // A block has all heads of a key head, and one row at most that is computed for nothing.
-  const Index most_blocks = c.B * c.G * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
+  // A block has all heads of a key head, or one where these read other keys, and one row at most that is computed for
+  // nothing.
+  const Index heads = c.splits_groups() ? c.H : c.G;
+  if (k.x->head_stride < k.x->token_stride) together = heads;
+  const Index most_blocks = c.B * heads * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
   const Index most_groups = c.B * c.H * c.Tq;
   blocks = arena.objects<DecodeBlock>(most_blocks);
   rows = arena.array<FastRow>(most_rows);
@@ -81,7 +90,6 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
 
 void DecodeCall::take_queries(const DecodeBlock& b, std::byte* copies) noexcept {
   const ConstHeads& x = c.q;
-  const Index lanes = kernels.lanes, whole = k.channels / lanes * lanes;
   for (Index n = 0; n < b.padded; ++n) {
     const FastRow& r = rows[static_cast<std::size_t>(b.first + n)];
     const Index from = r.b * x.batch_stride + r.i * x.token_stride + r.h * x.head_stride;
@@ -96,11 +104,26 @@ void DecodeCall::take_queries(const DecodeBlock& b, std::byte* copies) noexcept 
       left[at(0, b.first + n)] = 1;
       std::fill_n(to, k.width, 0.0f);
     }
-    // The last vector holds the last channels.
-    if (whole < k.channels) {
-      std::copy_backward(to + whole, to + k.channels, to + k.width);
-      std::fill_n(to + whole, k.width - k.channels, 0.0f);
-    }
+    place_tail(k, kernels.lanes, to);
+  }
+}
+
+const void* copy_token(const DecodeCall& d, const DecodeTokens& t, const void* token,
+                       float* copy) noexcept {
+  std::fill_n(copy, t.width, 0.0f);
+  d.c.kernels.take_row[fast_type(t.x->dtype)](copy, token, t.x->dim, 1);
+  return copy;
+}
+
+void find_given_tokens(const DecodeCall& d, const DecodeTokens& t, const GivenKeys& g,
+                       std::span<const void* const> k, const std::byte* zeros,
+                       std::span<const void*> to, std::span<float> copies) noexcept {
+  for (Index n = 0; n < kDecodeKeys; ++n) {
+    const auto at = static_cast<std::size_t>(n);
+    to[at] = zeros;
+    if (n >= g.keys.end - g.keys.begin || k[at] == zeros) continue;
+    to[at] = given_vector(*t.x, d.c.H, g.row, g.keys.begin + n, g.head);
+    if (t.copied) to[at] = copy_token(d, t, to[at], copies.data() + n * t.width);
   }
 }
 
@@ -123,7 +146,7 @@ DecodeSum sum_of_slices(const DecodeCall& d, Index row) noexcept {
 namespace {
 
 // The values of all slices, relative to a reference: channels side by side, in slice 0.
-const float* join_values(const DecodeCall& d, Index row, double reference) noexcept {
+float* join_values(const DecodeCall& d, Index row, double reference) noexcept {
   float* to = d.out_of(0, row);
   const auto factor = [&](Index slice) {
     return static_cast<float>(std::exp2(d.reference[d.at(slice, row)] - reference));
@@ -138,17 +161,39 @@ const float* join_values(const DecodeCall& d, Index row, double reference) noexc
   return to;
 }
 
+// What is left of a stick, times the value of the query's own key. False: float cannot work with that value.
+bool add_own_value(const FastCall& c, const FastRow& r, double rest, DecodeScanWork& w,
+                   float* out) noexcept {
+  if (c.args.normalisation != Normalisation::stick_breaking_own) return true;
+  const Index own = c.own_key(r.place);
+  if (own < 0) return true;
+  const ConstHeads& v = c.args.v;
+  const void* value = c.token(v, r.place.row, c.group(r.h), own, w.copy.data());
+  if (!c.kernels.take_row[fast_type(v.dtype)](w.own.data(), value, c.V, 1)) return false;
+  c.kernels.add_row(out, w.own.data(), c.V, static_cast<float>(rest));
+  return true;
+}
+
 }  // namespace
 
-void put_decoded(const DecodeCall& d, const DecodeBlock& b, const AttentionResult& result,
-                 std::uint8_t* left) noexcept {
+void put_decoded(DecodeCall& d, const DecodeScans& scans, const DecodeBlock& b,
+                 const AttentionResult& result, std::uint8_t* left, DecodeScanWork& w) noexcept {
   const FastCall& c = d.c;
   for (Index n = b.first; n < b.first + b.count; ++n) {
     const FastRow& r = d.rows[static_cast<std::size_t>(n)];
-    const DecodeSum sum = sum_of_slices(d, n);
-    RowTotal t = total_of(c, sum.sum, sum.reference, r.h, !result.log_sum_exp.empty());
-    const float* from = join_values(d, n, sum.reference);
-    t.leaves = std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
+    RowTotal t{0, 0};
+    float* from = nullptr;
+    bool whole = true;
+    if (breaks_sticks(c.args)) {
+      t = scans.join_sticks(d, n);
+      from = join_values(d, n, 0);
+      whole = add_own_value(c, r, std::exp(t.log_sum_exp), w, from);
+    } else {
+      const DecodeSum sum = sum_of_slices(d, n);
+      t = total_of(c, sum.sum, sum.reference, r.h, !result.log_sum_exp.empty());
+      from = join_values(d, n, sum.reference);
+    }
+    t.leaves = !whole || std::isnan(t.sum) || std::isnan(t.log_sum_exp) ||
                !std::all_of(from, from + c.V, [](float x) { return std::isfinite(x); });
     for (Index slice = 0; slice < d.slices; ++slice)
       t.leaves = t.leaves || d.left[d.at(slice, n)] != 0;

@@ -108,6 +108,15 @@ bool take_level_query(const FastCall& c, const FastRow& r, float* to) noexcept {
   return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
 }
 
+bool take_gate_query(const FastCall& c, const FastRow& r, float* to) noexcept {
+  const GatesTerm& t = c.gates.term();
+  const double scale = t.gate_scale * kLog2E;
+  if (!t.query.content)
+    return take_given(c.kernels, t.query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale), to);
+  const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
+  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
+}
+
 void fill_levels(const FastCall& c, const RowGroup& g, const float* vectors,
                  float* levels) noexcept {
   const Gates& gates = c.gates;
@@ -130,16 +139,6 @@ bool find_own_keys(const FastCall& c, const RowGroup& g, Run keys, Index* own) n
 }
 
 namespace {
-
-// The vector of a query whose products with those of keys are gates.
-bool take_gate_query(const FastCall& c, const FastRow& r, float* to) noexcept {
-  const GatesTerm& t = c.gates.term();
-  const double scale = t.gate_scale * kLog2E;
-  if (!t.query.content)
-    return take_given(c.kernels, t.query.given, c.H, r.b, r.i, r.h, static_cast<float>(scale), to);
-  const auto factor = static_cast<float>(scale * c.factor(r.b, r.i));
-  return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
-}
 
 void take_group(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
   const Gates& gates = c.gates;
@@ -187,13 +186,9 @@ bool pack_gate_keys(const FastCall& c, FastWork& w, const FastRowBlock& block, R
   const ConstHeads& y = c.gates.keys();
   // Of a key that no row sees nothing is read.
   c.fill_tokens(c.k, block.row, c.group(block.head), keys, seen, w.copies.data(), w.tokens.data());
-  const Index head = Grouping{c.H, y.heads}.of(block.head);
-  for (Index n = 0; n < keys.end - keys.begin; ++n) {
-    const Index at = (y.batch == 1 ? 0 : block.row) * y.batch_stride +
-                     (y.tokens == 1 ? 0 : keys.begin + n) * y.token_stride + head * y.head_stride;
+  for (Index n = 0; n < keys.end - keys.begin; ++n)
     if (const void*& from = w.tokens[static_cast<std::size_t>(n)]; from != nullptr)
-      from = static_cast<const std::byte*>(y.data) + at * size_of(y.dtype);
-  }
+      from = given_vector(y, c.H, block.row, keys.begin + n, block.head);
   return c.kernels.pack_keys[fast_type(y.dtype)](w.gates.keys.data(), w.tokens.data(),
                                                  keys.end - keys.begin, y.dim, y.dim);
 }

@@ -72,6 +72,8 @@ struct GateWork {
 
 // The vector of a query whose products with the table are levels. False: float does not hold it.
 bool take_level_query(const FastCall&, const FastRow&, float* to) noexcept;
+// The vector of a query whose products with those of keys are gates that have products. The same.
+bool take_gate_query(const FastCall&, const FastRow&, float* to) noexcept;
 // Levels of the rows of a group from these vectors, [rows][level_stride].
 void fill_levels(const FastCall&, const RowGroup&, const float* vectors, float* levels) noexcept;
 // Keys of a block whose gates do not count, by row. False: all count.

@@ -85,6 +85,10 @@ bool take_given(const FastKernels& k, const ConstHeads& x, Index heads, Index b,
                      Grouping{heads, x.heads}.of(h), factor, to, x.dim);
 }
 
+const void* given_vector(const ConstHeads& x, Index heads, Index b, Index t, Index h) noexcept {
+  return static_cast<const std::byte*>(x.data) + offset_of(x, heads, b, t, h) * size_of(x.dtype);
+}
+
 std::span<const float> copy_vectors(const FastKernels& k, const ConstHeads& x, CallArena& arena,
                                     const Executor& executor) {
   const Index size = x.batch * x.tokens * x.heads * x.dim;
@@ -205,8 +209,7 @@ bool WideProducts::add_query(const FastKernels& k, const ConstHeads& q, Index b,
 
 const void* WideProducts::key(const WideProduct& w, Index row, Index h, Index j) const noexcept {
   if (disables_key(*w.term, row, j)) return nullptr;
-  return static_cast<const std::byte*>(w.y.data) +
-         offset_of(w.y, call_.H, row, j, h) * size_of(w.y.dtype);
+  return given_vector(w.y, call_.H, row, j, h);
 }
 
 bool WideProducts::is_bounded(const FastKernels& k, Index row, Index j,

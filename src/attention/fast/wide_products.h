@@ -17,6 +17,9 @@ bool take_vector(const FastKernels&, const ConstHeads&, Index b, Index t, Index 
 bool take_given(const FastKernels&, const ConstHeads&, Index heads, Index b, Index t, Index h,
                 float factor, float* to) noexcept;
 
+// Where the channels of one lie.
+const void* given_vector(const ConstHeads&, Index heads, Index b, Index t, Index h) noexcept;
+
 // All of them in float, [batch][tokens][heads][channels].
 std::span<const float> copy_vectors(const FastKernels&, const ConstHeads&, CallArena&,
                                     const Executor&);

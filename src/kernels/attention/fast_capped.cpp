@@ -31,9 +31,6 @@ HWY_INLINE Capped CapF(F x, float cap, float) {
   const float z = x / cap, e = std::exp(-2 * std::fabs(z)), half = 1 / (1 + e);
   return {cap * std::tanh(z), 4 * e * half * half};
 }
-HWY_INLINE F HideF(F score, F start) {
-  return start == -HUGE_VALF ? start : score;
-}
 HWY_INLINE F ZeroHiddenF(F score, F start) {
   return start == -HUGE_VALF ? 0 : score;
 }
@@ -55,9 +52,6 @@ HWY_INLINE Capped CapF(F x, float cap, float inverse) {
   const F half = hn::Div(one, hn::Add(e, two));
   const F whole = hn::MulAdd(power, q, power);  // 2^u
   return {MulF(MulF(e, half), SetF(cap)), MulF(MulF(whole, SetF(4.0f)), MulF(half, half))};
-}
-HWY_INLINE F HideF(F score, F start) {
-  return hn::IfThenElse(hn::Eq(start, SetF(-HUGE_VALF)), start, score);
 }
 HWY_INLINE F ZeroHiddenF(F score, F start) {
   return hn::IfThenZeroElse(hn::Eq(start, SetF(-HUGE_VALF)), score);

@@ -3,6 +3,7 @@
 #include "kernels/attention/fast_gates.h"
 
 #include <algorithm>
+#include <cfloat>
 
 #include "core/isa_table.h"
 
@@ -32,26 +33,47 @@ HWY_INLINE Index StoreProducts(const FastBlock& b, const FastStrip& s, const Fas
   return StoreScores<R, false>(b, s);
 }
 
+// Levels of row r, from the last keys to the first; put(key, level). x: products of q.k.
+template <class Put>
+HWY_INLINE void LevelRow(const float* x, const float* z, const float* start, const FastGates& g,
+                         int r, Index keys, const Put& put) {
+  const RowGate gate(g, r, start);
+  const RowCount row(g, r, g.count[r]);
+  const F ratio = SetF(g.q == nullptr ? g.ratio : 1);
+  if (g.q == nullptr) z = x;
+  float run = row.first;
+  for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
+    const F sum = AddBehindF<1>(gate(MulF(LoadF(z + key), ratio), key).value);
+    const F c = MinF(AddF(sum, SetF(run)), SetF(row.room));
+    put(key, row.level(run, c).value);
+    run += FirstF(sum);
+  }
+  g.next[r] = g.count[r] + (static_cast<double>(run) - static_cast<double>(row.first));
+}
+
 // Scores of row r, from the last keys to the first; put(key, score) relative to the base.
 template <class Put>
 HWY_INLINE void ScoreRow(const FastStrip& s, const FastGates& g, int r, Index keys,
                          const Put& put) {
   const float* x = s.weights + r * kBlockKeys;
-  const float* z = g.q == nullptr ? x : g.products + r * kBlockKeys;
   const float* start = s.start == nullptr ? nullptr : s.start[r];
-  const RowGate gate(g, r, start);
-  const RowCount row(g, r, g.count[r]);
-  const F ratio = SetF(g.q == nullptr ? g.ratio : 1);
-  float run = row.first;
-  for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
-    const F sum = AddBehindF<1>(gate(MulF(LoadF(z + key), ratio), key).value);
-    const F c = MinF(AddF(sum, SetF(run)), SetF(row.room));
-    F score = AddF(LoadF(x + key), row.level(run, c).value);
+  LevelRow(x, g.products + r * kBlockKeys, start, g, r, keys, [&](Index key, F level) {
+    F score = AddF(LoadF(x + key), level);
     if (start != nullptr) score = AddF(score, LoadF(start + key));
     put(key, score);
-    run += FirstF(sum);
+  });
+}
+
+bool GateDecoded(float* x, Index keys, const float* start, const FastGates& g) noexcept {
+  const float* z = g.q == nullptr ? x : g.products;
+  for (Index key = 0; key < keys; key += kLanes) {
+    F product = LoadF(z + key);
+    if (start != nullptr) product = ShownF(product, LoadF(start + key));
+    if (!AllBelowF(product, FLT_MAX)) return false;
   }
-  g.next[r] = g.count[r] + (static_cast<double>(run) - static_cast<double>(row.first));
+  LevelRow(x, z, start, g, 0, keys,
+           [&](Index key, F level) { StoreF(x + key, AddF(LoadF(x + key), level)); });
+  return true;
 }
 
 template <int R>
@@ -173,6 +195,7 @@ double Pull(float* s, const FastGateTile& g, Index row, Index keys, double runni
 
 constexpr FastGateKernels kGateKernels{{GatedStrip<kStripRows>, GatedStrip<kFewRows>},
                                        {GatedRescale<kStripRows>, GatedRescale<kFewRows>},
+                                       GateDecoded,
                                        {AddCounts<kStripRows>, AddCounts<kFewRows>},
                                        {OpenTile<kStripRows>, OpenTile<kFewRows>},
                                        Pull};

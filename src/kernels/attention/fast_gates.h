@@ -43,6 +43,9 @@ struct FastGateKernels {
   // FastKernels::strip and rescale, by number of rows; with or without start values. Without, keys are whole vectors.
   bool (*strip[2])(const FastBlock&, const FastStrip&, const FastGates&) noexcept;
   bool (*rescale[2])(const FastBlock&, const FastStrip&, const FastGates&) noexcept;
+  // Of one row of a few queries: adds levels to the products x of its keys, in whole vectors. start null: none is hidden.
+  // False: a product is not finite, and nothing has changed.
+  bool (*decoded)(float* x, Index keys, const float* start, const FastGates&) noexcept;
   // By number of rows. count: that of a tile is added. FastTileRows: q, start and keys.
   void (*add_counts[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
   // count: of the keys from the first one of the tile on; then of those behind it. Fills in all arrays.

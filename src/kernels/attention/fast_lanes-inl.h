@@ -58,6 +58,10 @@ HWY_INLINE bool AllBelowF(F a, float limit) {
 HWY_INLINE bool AllAtMostF(F a, float limit) {
   return a <= limit;
 }
+// -inf where the start value hides the key.
+HWY_INLINE F HideF(F score, F start) {
+  return start == -HUGE_VALF ? start : score;
+}
 HWY_INLINE F Exp2F(F x) {
   return x < kSmallestExponent ? 0 : std::exp2(x);
 }
@@ -100,6 +104,9 @@ HWY_INLINE bool AllBelowF(F a, float limit) {
 }
 HWY_INLINE bool AllAtMostF(F a, float limit) {
   return hn::AllTrue(FTag(), hn::Le(a, SetF(limit)));
+}
+HWY_INLINE F HideF(F score, F start) {
+  return hn::IfThenElse(hn::Eq(start, SetF(-HUGE_VALF)), start, score);
 }
 // 2^x for x up to 127; 0 below kSmallestExponent: weights that small count for nothing, and their products with values
 // would be subnormal, which Intel's cores compute a hundred times as slowly.

@@ -68,6 +68,32 @@ HWY_NOINLINE bool StickStrip(const FastBlock& b, const FastStrip& s, const FastS
   return true;
 }
 
+bool StickDecoded(const FastDecodeRow& r, double& left) noexcept {
+  const F base = SetF(static_cast<float>(r.base));
+  bool usable = true;
+  Index end = 0;
+  for (; end < r.keys; end += kLanes) {
+    F score = AddF(LoadF(r.x + end), base);
+    if (r.start != nullptr) {
+      const F start = LoadF(r.start + end);
+      score = AddF(score, start);
+      usable = usable && AllBelowF(ShownF(score, start), kLargestScore);
+      score = HideF(score, start);
+    } else {
+      usable = usable && AllBelowF(score, kLargestScore);
+    }
+    StoreF(r.x + end, score);
+  }
+  if (!usable) return false;
+  F largest = SetF(-HUGE_VALF);
+  const F behind = SetF(static_cast<float>(std::max(left, -1000.0)));
+  left -= static_cast<double>(SumRow(r.x, end, largest, [&](Index key, F score, F sum) {
+    StoreF(r.x + key, Exp2F(AddF(AddF(score, MulF(sum, SetF(-1.0f))), behind)));
+  }));
+  std::fill(r.x + end, r.x + kDecodeKeys, 0.0f);
+  return true;
+}
+
 // Scores of a tile; returns its keys in whole vectors.
 template <int R>
 HWY_INLINE Index StoreTileScores(const FastTileKeys& t, const FastTileRows& s,
@@ -123,6 +149,7 @@ constexpr FastStickKernels kStickKernels{
      {StickStrip<kFewRows, false, true>, StickStrip<kFewRows, true, true>}},
     {{StickStrip<kStripRows, false, false>, StickStrip<kStripRows, true, false>},
      {StickStrip<kFewRows, false, false>, StickStrip<kFewRows, true, false>}},
+    StickDecoded,
     {AddLeft<kStripRows>, AddLeft<kFewRows>},
     {OpenTile<kStripRows>, OpenTile<kFewRows>},
     Pull};

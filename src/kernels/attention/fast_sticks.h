@@ -5,6 +5,7 @@
 //   x_j = start_j + q.k_j,  y_j = log2(1 + 2^x_j)
 //   p_j = 2^(x_j + left - sum of y over the keys from j on)
 #pragma once
+#include "kernels/attention/fast_decode.h"
 #include "kernels/attention/fast_strips.h"
 #include "kernels/attention/fast_tiles.h"
 
@@ -29,6 +30,9 @@ struct FastStickKernels {
   bool (*strip[2][2])(const FastBlock&, const FastStrip&, const FastStick&) noexcept;
   // The same without weights and values.
   bool (*leave[2][2])(const FastBlock&, const FastStrip&, const FastStick&) noexcept;
+  // Weights of one row of a few queries; sums and reference are not used. False: a score is beyond kLargestScore or no
+  // number, and `left` has not changed.
+  bool (*decoded)(const FastDecodeRow&, double& left) noexcept;
   // FastTileRows: q, start, shift and keys. left: what a tile leaves.
   void (*add_left[2])(const FastTileKeys&, const FastTileRows&, const FastStickTile&) noexcept;
   // left: of the keys from the first one of the tile on; then of those behind it. Fills in both arrays.
