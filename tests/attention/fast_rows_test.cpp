@@ -18,12 +18,12 @@ void expect_right(std::span<const Index> lengths, std::string (FloatCall::*wrong
     for (const Index queries : lengths)
       for (const Rows kind : {Rows::clipped, Rows::buckets, Rows::each}) {
         ++seed;
-        const bool of_keys = seed % 2 == 0 && queries >= 8;
+        const bool of_keys = seed % 2 == 0;
         const Index keys = lengths[(seed * 7 + 3) % lengths.size()];
         RowsCall call(seed % 5 == 0 ? 2 : 1, queries, keys, 2, kDims[seed % std::size(kDims)],
                       seed);
         call.add(call.rows(kind, of_keys, seed % 3 == 0 ? call.B : 1, seed % 4 == 0 ? 1 : 2));
-        if (seed % 7 == 0 && queries >= 8) call.add(call.rows(Rows::buckets, true, 1, 2));
+        if (seed % 7 == 0) call.add(call.rows(Rows::buckets, true, 1, 2));
         call.args.mask.causal = seed % 3 == 1;
         if (seed % 6 == 1) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
         ASSERT_EQ((call.*wrong)(), "")
@@ -241,14 +241,6 @@ TEST(FastRowsBackward, AnyNumberOfThreadsGivesTheSameBits) {
   RowsCall call(3, 200, 300, 4, 16, 4);
   for (const bool of_keys : {false, true}) call.add(call.rows(Rows::buckets, of_keys, 1, 1));
   expect_same_gradient_bits(call.args);
-}
-
-TEST(FastRows, FewQueriesOfKeysAreLeftToTheExactEngine) {
-  RowsCall call(1, 7, 40, 2, 8, 4);
-  call.add(call.rows(Rows::buckets, true, 1, 2));
-  EXPECT_EQ(explain_plan(call.args).engine, "exact");
-  EXPECT_THAT(explain_plan(call.args).others[0].why_not,
-              testing::HasSubstr("fewer than 8 queries"));
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
+#include "attention/fast/decode_products.h"
 #include "attention/fast/decode_rows.h"
 #include "attention/fast/decode_scans.h"
+#include "attention/fast/decode_values.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
@@ -71,16 +73,25 @@ struct Slot {
   std::span<float> k_copies, v_copies;
 };
 
+// Channels of a token in whole vectors, at most.
+Index widest_token(const DecodeCall& d) noexcept {
+  Index most = std::max(d.k.width, d.v.width);
+  for (const WideProduct& w : d.c.wide.terms()) most = std::max(most, w.channels);
+  for (const RowTerm& t : d.c.rows.all()) most = std::max(most, t.channels);
+  return whole_vectors(std::max(most, d.c.gates.channels()), d.kernels.lanes);
+}
+
 // Memory of one thread.
 struct DecodeWork : FastRowWork {
   DecodeWork(const DecodeCall& d, CallArena& arena)
       : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena),
         row_products(d, arena),
+        row_values(d, arena),
+        products(d, arena),
         scan(d, arena) {
     x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
-    zeros =
-        arena.array<std::byte>(static_cast<Index>(sizeof(float)) * std::max(d.k.width, d.v.width));
+    zeros = arena.array<std::byte>(static_cast<Index>(sizeof(float)) * widest_token(d));
     hidden = arena.array<float>(kDecodeKeys);
     for (Slot& s : slots) {
       s.k = arena.array<const void*>(kDecodeKeys), s.v = arena.array<const void*>(kDecodeKeys);
@@ -96,6 +107,8 @@ struct DecodeWork : FastRowWork {
   std::span<float> hidden;      // start values of a row whose numbers are under the cap
   std::array<Slot, kSlots> slots;
   DecodeRows row_products;
+  DecodeValues row_values;
+  DecodeProductWork products;
   DecodeScanWork scan;
 };
 
@@ -128,7 +141,8 @@ struct RowStarts {
   Index keys[kDecodeMostRows];
   Index most = 0;  // keys that some row reads
 };
-void find_starts(const DecodeCall& d, const Unit& u, DecodeWork& w, RowStarts& s) noexcept {
+void find_starts(const DecodeCall& d, const Slot& slot, DecodeWork& w, RowStarts& s) noexcept {
+  const Unit& u = slot.unit;
   for (const RowGroup& g : u.block->groups) {
     StripStarts t;
     bool given = false;
@@ -143,9 +157,9 @@ void find_starts(const DecodeCall& d, const Unit& u, DecodeWork& w, RowStarts& s
       s.base[row] = t.keys > 0 ? t.base[n] : 0;
       s.keys[row] = t.keys;
       if (t.keys > 0 && !d.c.rows.none())
-        s.at[row] =
-            w.row_products.add(*u.block, row, {u.keys.begin, u.keys.begin + t.keys},
-                               whole_vectors(t.keys, d.kernels.lanes), s.at[row], s.base[row]);
+        s.at[row] = w.row_products.add(
+            *u.block, row, {{u.keys.begin, u.keys.begin + t.keys}, slot.k, w.zeros.data()},
+            whole_vectors(t.keys, d.kernels.lanes), s.at[row], s.base[row]);
     }
     s.most = std::max(s.most, t.keys);
   }
@@ -197,7 +211,11 @@ void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index 
     r.x = x, r.start = s.at[n], r.base = s.base[n], r.keys = s.keys[n];
     r.reference = d.reference.data() + d.at(slice, row);
     r.sums = d.sums_of(slice, row);
-    if (find_row_weights(d, scans, u, slice, careful, n, r, w)) continue;
+    const double before = *r.reference;
+    if (find_row_weights(d, scans, u, slice, careful, n, r, w)) {
+      w.row_values.add(b, n, u.keys, x, r.keys, *r.reference - before);
+      continue;
+    }
     w.left[static_cast<std::size_t>(n)] = 1;
     std::fill_n(x, kDecodeKeys, 0.0f);
   }
@@ -210,7 +228,7 @@ void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& n
   const DecodeBlock& b = *u.block;
   w.left = d.left.subspan(d.at(slice, b.first), static_cast<std::size_t>(b.count));
   RowStarts s;
-  find_starts(d, u, w, s);
+  find_starts(d, slot, w, s);
   if (s.most == 0) return;
   if (d.c.filtered) hide_keys(u, s, w, slot);
   FastPrefetch values = prefetch_of(d.v, next, next.v), keys = prefetch_of(d.k, after, after.k);
@@ -220,6 +238,8 @@ void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& n
                                      slot.k.data(), d.k.channels, values);
     values = {};
   });
+  if (!d.products->none())
+    d.products->add(b, u.keys, slot.k, w.zeros.data(), w.x.data(), w.products);
   scans.multiply_gates(b, u.keys, slot.k, w.zeros.data(), w.scan);
   find_weights(d, scans, u, slice, careful, s, w);
   each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
@@ -241,9 +261,10 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
     std::fill_n(d.sums_of(slice, b.first), b.padded * d.kernels.lanes, 0.0f);
     std::fill_n(d.reference.data() + d.at(slice, b.first), b.padded, 0.0);
   }
-  if (!d.c.rows.none())
-    w.row_products.begin({d.blocks.data() + set * d.together, static_cast<std::size_t>(d.together)},
-                         slice);
+  const std::span<const DecodeBlock> blocks(d.blocks.data() + set * d.together,
+                                            static_cast<std::size_t>(d.together));
+  if (!d.c.rows.none()) w.row_products.begin(blocks, slice);
+  if (!d.c.value_rows.none()) w.row_values.begin(blocks, slice);
   Units units(d, scans, set, slice, careful);
   std::size_t at = 0;
   for (Slot& s : w.slots) fill_slot(d, units, s, w);
@@ -253,6 +274,7 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
     fill_slot(d, units, slot, w);
     at = (at + 1) % kSlots;
   }
+  if (!d.c.value_rows.none()) w.row_values.end(blocks, slice, careful);
 }
 
 // Blocks with a row whose weights are too small; true: there are some.
@@ -275,11 +297,14 @@ void decode_rows(const FastCall& c, const AttentionResult& result, std::uint8_t*
                  CallArena& arena, const Executor& executor) {
   DecodeCall d(c, arena);
   DecodeScans scans(d, arena);
+  DecodeProducts products(d, arena);
+  d.products = &products;
   const Index most = most_tasks(c);
   const Index tasks = task_count(executor, c.B * c.G * c.Tq * d.slices, most);
   const std::span<DecodeWork> works =
       arena.made<DecodeWork>(tasks, [&](Index) { return DecodeWork(d, arena); });
   if (arena.counts()) return;
+  d.take_queries(products);
   scans.begin(!result.log_sum_exp.empty());
   const Index sets = static_cast<Index>(d.blocks.size()) / d.together;
   for (const bool careful : {false, true}) {

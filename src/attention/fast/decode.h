@@ -9,11 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
-// Whether the rows of a call that read the same keys are so few. Rows of keys, rows of values and products that
-// make q longer are not computed here.
-bool decodes(const FastCall&) noexcept;
 // Rows that read the same keys, at most.
-inline constexpr Index kDecodeMostRows = 8;
+inline constexpr Index kDecodeMostRows = kFewRows;
 // Keys of a slice: whole blocks.
 inline constexpr Index kSliceKeys = 4096;
 // Writes all rows but those it marks in left[(b * H + h) * Tq + i].
@@ -52,8 +49,11 @@ struct DecodeBlock {
   bool low = false;                        // to be done again
 };
 
+class DecodeProducts;
 struct DecodeCall {
   DecodeCall(const FastCall&, CallArena&);
+  // Rows of q, and of the products that make it longer.
+  void take_queries(DecodeProducts&) noexcept;
 
   const FastCall& c;
   const FastDecodeKernels& kernels;
@@ -67,6 +67,9 @@ struct DecodeCall {
   std::span<float> out, sums;
   std::span<double> reference;
   std::span<std::uint8_t> left;  // another engine must compute the row
+  std::span<std::byte> copy;     // of a token of q
+  std::span<float> wide;         // a row of q with all products
+  const DecodeProducts* products = nullptr;
 
   std::size_t at(Index slice, Index row) const noexcept {
     return static_cast<std::size_t>(slice) * rows.size() + static_cast<std::size_t>(row);
@@ -80,7 +83,7 @@ struct DecodeCall {
 
  private:
   void add_block(const FastRowBlock&, BoundedList<FastRow>&, BoundedList<RowGroup>&) noexcept;
-  void take_queries(const DecodeBlock&, std::byte* copies) noexcept;
+  void take_queries(const DecodeBlock&, DecodeProducts&) noexcept;
 };
 
 // A token in whole vectors of floats.

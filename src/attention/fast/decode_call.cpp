@@ -4,19 +4,13 @@
 #include <cmath>
 
 #include "attention/fast/decode.h"
+#include "attention/fast/decode_products.h"
 #include "attention/fast/decode_rows.h"
 #include "attention/fast/decode_scans.h"
 #include "core/element.h"
 #include "core/parallel.h"
 
 namespace posenc::inline v0::detail {
-
-bool decodes(const FastCall& c) noexcept {
-  if (!DecodeRows::takes(c.rows) || !c.value_rows.none() || c.channels != c.D) return false;
-  if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
-  const Index share = c.H / c.G;
-  return share <= kDecodeMostRows && longest_run(c) * share <= kDecodeMostRows;
-}
 
 DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
     : x(&t),
@@ -48,7 +42,8 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
   blocks = arena.objects<DecodeBlock>(most_blocks);
   rows = arena.array<FastRow>(most_rows);
   const std::span<RowGroup> groups = arena.array<RowGroup>(most_groups);
-  const std::span<std::byte> copies = arena.array<std::byte>(static_cast<Index>(c.copy_bytes));
+  copy = arena.array<std::byte>(static_cast<Index>(c.copy_bytes));
+  wide = arena.array<float>(c.wide.none() ? 0 : c.channels);
   q = arena.array<float>(most_rows * k.width);
   out = arena.array<float>(slices * most_rows * v.width);
   sums = arena.array<float>(slices * most_rows * kernels.lanes);
@@ -68,7 +63,6 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     b.groups = b.groups.first(static_cast<std::size_t>(b.rows.head_end - b.rows.head));
     b.count = (b.rows.head_end - b.rows.head) * (b.rows.end - b.rows.begin);
     b.padded = static_cast<Index>(row_list.size()) - b.first;
-    take_queries(b, copies.data());
   }
 }
 
@@ -88,20 +82,30 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
   if ((row_list.size() - begin) % 4 == 3) row_list.push_back(FastRow(row_list.back()));
 }
 
-void DecodeCall::take_queries(const DecodeBlock& b, std::byte* copies) noexcept {
+void DecodeCall::take_queries(DecodeProducts& products) noexcept {
+  for (const DecodeBlock& b : blocks) take_queries(b, products);
+}
+
+void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& products) noexcept {
   const ConstHeads& x = c.q;
-  for (Index n = 0; n < b.padded; ++n) {
-    const FastRow& r = rows[static_cast<std::size_t>(b.first + n)];
+  for (Index n = b.first; n < b.first + b.padded; ++n) {
+    const FastRow& r = rows[static_cast<std::size_t>(n)];
     const Index from = r.b * x.batch_stride + r.i * x.token_stride + r.h * x.head_stride;
     const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
-    float* to = q.data() + (b.first + n) * k.width;
+    float* to = q.data() + n * k.width;
     std::fill_n(to, k.width, 0.0f);
-    const bool bounded =
-        c.wide.none() ? std::isfinite(factor) && c.kernels.take_row[fast_type(x.dtype)](
-                                                     to, adjacent(x, from, copies), c.D, factor)
-                      : c.take_query(r.b, r.h, r.i, to, c.D);
+    bool bounded = std::isfinite(factor);
+    if (c.wide.none()) {
+      bounded = bounded && c.kernels.take_row[fast_type(x.dtype)](
+                               to, adjacent(x, from, copy.data()), c.D, factor);
+    } else {
+      bounded = bounded && c.take_query(r.b, r.h, r.i, wide.data(), c.channels);
+      if (!bounded) std::fill(wide.begin(), wide.end(), 0.0f);
+      std::copy_n(wide.data(), c.D, to);
+      products.take_query(wide.data(), n);
+    }
     if (!bounded) {
-      left[at(0, b.first + n)] = 1;
+      left[at(0, n)] = 1;
       std::fill_n(to, k.width, 0.0f);
     }
     place_tail(k, kernels.lanes, to);

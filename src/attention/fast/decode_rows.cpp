@@ -2,6 +2,8 @@
 #include "attention/fast/decode_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "core/parallel.h"
 
@@ -19,6 +21,11 @@ Index panels_of_slice(const RowTerm& t, Index panel) noexcept {
 DecodeRowTerm::DecodeRowTerm(const DecodeCall& d, const RowTerm& t, CallArena& arena) {
   const FastKernels& k = d.c.kernels;
   const Index rows = d.together * kDecodeMostRows;
+  if (t.of_keys) {
+    if (!t.is_content() && t.channels < k.lanes) copies = arena.array<float>(kDecodeKeys * k.lanes);
+    if (!arena.counts()) std::fill(copies.begin(), copies.end(), 0.0f);
+    return;
+  }
   width = panels_of_slice(t, d.c.panel) * d.c.panel;
   x_width = whole_vectors(t.channels, k.lanes);
   products = arena.array<float>((rows + k.few_rows) * width + k.lanes);
@@ -37,12 +44,7 @@ DecodeRows::DecodeRows(const DecodeCall& d, CallArena& arena) : d_(&d) {
   });
   const Index some = all.empty() ? 0 : kDecodeKeys;
   starts_ = arena.array<float>(kDecodeMostRows * some);
-  picks_ = arena.array<std::int32_t>(some);
-}
-
-bool DecodeRows::takes(const RowTerms& terms) noexcept {
-  return std::none_of(terms.all().begin(), terms.all().end(),
-                      [](const RowTerm& t) { return t.of_keys; });
+  picks_ = arena.array<std::int32_t>(some), x_ = arena.array<float>(some);
 }
 
 // The vectors of `count` rows from n on, of one table; the rest of the strip is 0.
@@ -89,12 +91,31 @@ void DecodeRows::multiply(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock
   }
 }
 
+namespace {
+
+// Rows whose table float does not hold.
+void leave_unbounded(const DecodeCall& d, const RowTerm& t, std::span<const DecodeBlock> blocks,
+                     Index slice) noexcept {
+  for (const DecodeBlock& b : blocks)
+    for (Index n = b.first; n < b.first + b.count; ++n) {
+      const FastRow& r = d.rows[static_cast<std::size_t>(n)];
+      if (t.bounded[static_cast<std::size_t>(t.slab(r.b, r.h, d.c.H))] == 0)
+        d.left[d.at(slice, n)] = 1;
+    }
+}
+
+}  // namespace
+
 void DecodeRows::begin(std::span<const DecodeBlock> blocks, Index slice) noexcept {
   first_row_ = blocks.front().first;
   const Run all{slice * kSliceKeys, std::min(d_->c.Tk, (slice + 1) * kSliceKeys)};
   std::size_t number = 0;
   for (const RowTerm& t : d_->c.rows.all()) {
     DecodeRowTerm& of = terms_[number++];
+    if (t.of_keys) {
+      leave_unbounded(*d_, t, blocks, slice);
+      continue;
+    }
     for (const DecodeBlock& b : blocks) {
       Run keys = d_->c.seen_by(b.groups, all);
       if (keys.begin >= keys.end) continue;
@@ -105,18 +126,48 @@ void DecodeRows::begin(std::span<const DecodeBlock> blocks, Index slice) noexcep
   }
 }
 
-const float* DecodeRows::add(const DecodeBlock& b, Index n, Run keys, Index count,
+// Adds the product of each key with its row. Products of keys that a mask hides from this query may be none.
+void DecodeRows::add_keys(const RowTerm& t, DecodeRowTerm& of, const FastRow& r,
+                          const DecodeKeys& unit, Index count, float* to) noexcept {
+  const FastCall& c = d_->c;
+  const float* table = t.table_of(t.slab(r.b, r.h, c.H));
+  const Index keys = unit.keys.end - unit.keys.begin;
+  const std::int32_t* steps = t.by_line ? t.step + t.entry(c, r) + unit.keys.begin
+                                        : pick_rows(c, t, r, unit.keys, count, picks_.data());
+  std::array<const float*, kDecodeKeys> rows;
+  std::array<const void*, kDecodeKeys> tokens;
+  for (std::size_t j = 0; j < kDecodeKeys; ++j) {
+    const bool hidden = static_cast<Index>(j) >= keys || unit.k[j] == unit.zeros;
+    rows[j] = hidden ? table : table + steps[j] * t.channels;
+    tokens[j] = hidden ? unit.zeros : unit.k[j];
+    if (hidden || t.is_content()) continue;
+    const float* own = t.own_key(r.place.row, unit.keys.begin + static_cast<Index>(j), r.h, c.H);
+    tokens[j] = own;
+    if (of.copies.empty()) continue;
+    float* copy = of.copies.data() + static_cast<Index>(j) * c.kernels.lanes;
+    std::copy_n(own, t.channels, copy);
+    tokens[j] = copy;
+  }
+  const std::size_t type = t.is_content() ? d_->k.type : fast_type(DType::f32);
+  d_->kernels.pair_scores[type](x_.data(), rows.data(), tokens.data(), t.channels);
+  for (Index j = 0; j < count; ++j)
+    if (to[j] != -HUGE_VALF) to[j] += x_[static_cast<std::size_t>(j)];
+}
+
+const float* DecodeRows::add(const DecodeBlock& b, Index n, const DecodeKeys& unit, Index count,
                              const float* start, double& base) noexcept {
   const FastCall& c = d_->c;
   const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n)];
   float* own = starts_.data() + n * kDecodeKeys;
   std::size_t number = 0;
   for (const RowTerm& t : c.rows.all()) {
-    const DecodeRowTerm& of = terms_[number++];
+    DecodeRowTerm& of = terms_[number++];
     const std::size_t row = at(b, n);
-    const float* products = of.products.data() + static_cast<Index>(row) * of.width - of.first[row];
-    const RowSteps::Range steps = t.range(c, r, 1, keys.begin, count);
-    if (t.by_line && steps.first == steps.last) {
+    const RowSteps::Range steps = t.range(c, r, 1, unit.keys.begin, count);
+    const float* products =
+        t.of_keys ? nullptr
+                  : of.products.data() + static_cast<Index>(row) * of.width - of.first[row];
+    if (!t.of_keys && t.by_line && steps.first == steps.last) {
       base += static_cast<double>(products[steps.first]);
       continue;
     }
@@ -125,12 +176,16 @@ const float* DecodeRows::add(const DecodeBlock& b, Index n, Run keys, Index coun
     else if (start != own)
       std::copy_n(start, count, own);
     start = own;
-    if (!t.by_line)
-      c.row_reads.add_indexed(own, products, pick_rows(c, t, r, keys, count, picks_.data()), count);
-    else if (steps.last - steps.first == count - 1)
+    if (t.of_keys) {
+      add_keys(t, of, r, unit, count, own);
+    } else if (!t.by_line) {
+      c.row_reads.add_indexed(own, products, pick_rows(c, t, r, unit.keys, count, picks_.data()),
+                              count);
+    } else if (steps.last - steps.first == count - 1) {
       c.row_reads.add_slice(own, products + steps.first, count);
-    else
-      c.row_reads.add_indexed(own, products, t.step + t.entry(c, r) + keys.begin, count);
+    } else {
+      c.row_reads.add_indexed(own, products, t.step + t.entry(c, r) + unit.keys.begin, count);
+    }
   }
   return start;
 }

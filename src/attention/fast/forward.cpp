@@ -341,7 +341,7 @@ std::span<const Index> fast_forward(const ReadyCall& call, const LoweredCall& lo
   const FastCall c(call, lowered, Keep::nothing, arena, executor);
   const std::span<std::uint8_t> left = arena.array<std::uint8_t>(c.B * c.H * c.Tq);
   const std::span<Index> rows = arena.array<Index>(c.B * c.H * c.Tq);
-  if (decodes(c)) {
+  if (has_few_rows(c)) {
     decode_rows(c, result, left.data(), arena, executor);
   } else {
     run_blocks(c, result, left.data(), arena, executor);

@@ -36,6 +36,12 @@ Index longest_run(const ReadyCall& c) noexcept {
   return longest;
 }
 
+bool has_few_rows(const ReadyCall& c) noexcept {
+  if (c.Tk == 0 || c.D == 0 || c.V == 0 || c.G == 0 || c.Tq == 0) return false;
+  const Index share = c.H / c.G;
+  return share <= kFewRows && longest_run(c) * share <= kFewRows;
+}
+
 Index most_rows_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
   return heads_of_block(c, strip_rows, one_head) * padded_queries(c, strip_rows);
 }

@@ -15,6 +15,9 @@ struct FastRowBlock {
 inline constexpr Index kBlockRowsFast = 384;
 // Neighbouring queries that read one row of keys, at most.
 Index longest_run(const ReadyCall&) noexcept;
+// Whether at most kFewRows rows read the same keys, which are then read as they lie (decode.h).
+inline constexpr Index kFewRows = 8;
+bool has_few_rows(const ReadyCall&) noexcept;
 // one_head: heads that share keys read other numbers of them.
 std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, bool one_head,
                                               CallArena&);

@@ -15,8 +15,6 @@ namespace {
 
 // Classes of keys that a row of queries keeps a number of.
 constexpr Index kMostClasses = 64;
-// Fewer queries share too little of the products of keys with rows.
-constexpr Index kFewestQueries = 8;
 
 const ProductTerm& product_of(const Term& t) noexcept {
   return std::get<ProductTerm>(t);
@@ -33,10 +31,7 @@ bool RowTerms::has(const Term& t) noexcept {
 }
 
 std::string_view RowTerms::why_not(const ReadyCall& c, const Term& t) noexcept {
-  const ProductTerm& term = product_of(t);
-  if (is_of_keys(t) && c.Tq < kFewestQueries)
-    return "fewer than 8 queries, and rows of a table that are multiplied with keys";
-  return steps_why_not(c, term);
+  return steps_why_not(c, product_of(t));
 }
 
 RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& k, CallArena& arena,
@@ -110,10 +105,13 @@ void RowTerms::pack_table(RowTerm& t, const FastKernels& k, CallArena& arena,
   const Index unit = t.of_keys ? k.rows : panel;  // steps that are read at once
   const Index units = block_count(t.steps(), unit) + (t.of_keys ? 1 : 0);
   t.slab_size = units * unit * t.channels;
-  const std::span<float> to = arena.array<float>(slabs * t.slab_size);
+  // A whole vector may be read of the last row.
+  const Index size = slabs * t.slab_size;
+  const std::span<float> to = arena.array<float>(size + k.lanes);
   const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs * units);
   t.table = to, t.bounded = bounded;
   if (arena.counts()) return;
+  std::fill_n(to.begin() + size, k.lanes, 0.0f);
   parallel_for(
       executor, slabs * units, slabs * t.slab_size / kValuesPerTask,
       [&](Index begin, Index end) noexcept {

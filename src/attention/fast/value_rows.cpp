@@ -16,8 +16,7 @@ std::string_view ValueRows::why_not(const ReadyCall& c, const Term& t) noexcept 
   return steps_why_not(c, std::get<ValueRowsTerm>(t));
 }
 
-ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, bool for_gradients,
-                     CallArena& arena) {
+ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, For use, CallArena& arena) {
   const std::span<const Term> terms = c.args.terms;
   all_ = arena.objects<ValueRowTerm>(std::count_if(terms.begin(), terms.end(), has));
   std::size_t n = 0;
@@ -26,10 +25,12 @@ ValueRows::ValueRows(const ReadyCall& c, const FastKernels& k, bool for_gradient
     ValueRowTerm& t = all_[n++];
     t.term = std::get_if<ValueRowsTerm>(&terms[number]), t.number = number;
     static_cast<RowSteps&>(t) = find_steps(c, *t.term, arena);
-    if (for_gradients)
+    if (use == For::gradients)
       pack_steps(t, k, arena);
-    else
+    else if (use == For::strips)
       pack_channels(t, k, arena);
+    else
+      pack_rows(t, k, arena);
   }
 }
 
@@ -56,6 +57,23 @@ void ValueRows::pack_steps(ValueRowTerm& t, const FastKernels& k, CallArena& are
     if (!take_table_row(table, slab, row, t.term->scale, x, panel))
       bounded[static_cast<std::size_t>(slab)] = 0;
   }
+}
+
+void ValueRows::pack_rows(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {
+  const ConstTensorView& table = t.term->table;
+  const Index slabs = table.shape[0] * table.shape[1],
+              width = whole_vectors(table.shape[3], k.lanes);
+  t.slab_size = t.steps() * width;
+  const std::span<float> to = arena.array<float>(slabs * t.slab_size);
+  const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs);
+  t.table = to, t.bounded = bounded;
+  if (arena.counts()) return;
+  std::fill(to.begin(), to.end(), 0.0f);
+  std::fill(bounded.begin(), bounded.end(), std::uint8_t{1});
+  for (Index n = 0; n < slabs * t.steps(); ++n)
+    if (!take_table_row(table, n / t.steps(), t.row[static_cast<std::size_t>(n % t.steps())],
+                        t.term->scale, to.data() + n * width, 1))
+      bounded[static_cast<std::size_t>(n / t.steps())] = 0;
 }
 
 void ValueRows::pack_channels(ValueRowTerm& t, const FastKernels& k, CallArena& arena) {

@@ -20,7 +20,7 @@ struct ValueRowTerm : RowSteps {
   const ValueRowsTerm* term = nullptr;
   std::size_t number = 0;  // of the terms of the call
   // Times the term's scale: [slab][panels of channels][steps][panel]; for gradients [slab][panels of steps][channels]
-  // [panel].
+  // [panel]; for few queries [slab][steps][channels in whole vectors].
   std::span<const float> table;
   Index slab_size = 0;
   std::span<const std::uint8_t> bounded;  // [slab]: float holds its numbers
@@ -32,7 +32,8 @@ struct ValueRowTerm : RowSteps {
 
 class ValueRows {
  public:
-  ValueRows(const ReadyCall&, const FastKernels&, bool for_gradients, CallArena&);
+  enum class For : std::uint8_t { strips, gradients, few_queries };
+  ValueRows(const ReadyCall&, const FastKernels&, For, CallArena&);
 
   static bool has(const Term&) noexcept;
   static std::string_view why_not(const ReadyCall&, const Term&) noexcept;
@@ -45,6 +46,7 @@ class ValueRows {
  private:
   void pack_channels(ValueRowTerm&, const FastKernels&, CallArena&);
   void pack_steps(ValueRowTerm&, const FastKernels&, CallArena&);
+  void pack_rows(ValueRowTerm&, const FastKernels&, CallArena&);
 
   std::span<ValueRowTerm> all_;
 };

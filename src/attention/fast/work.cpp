@@ -25,7 +25,11 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       wide(*this, kernels, arena, executor),
       channels(wide.channels()),
       rows(*this, starts, kernels, arena, executor),
-      value_rows(*this, kernels, keep == Keep::inputs, arena),
+      value_rows(*this, kernels,
+                 keep == Keep::inputs  ? ValueRows::For::gradients
+                 : has_few_rows(*this) ? ValueRows::For::few_queries
+                                       : ValueRows::For::strips,
+                 arena),
       gates(*this, kernels, arena, executor),
       blocks(fast_row_blocks(*this, kernels.rows, splits_groups(), arena)),
       flags(*this, arena),

@@ -48,6 +48,15 @@ HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Ind
     FetchLines(fetch, j, 0, fetch.bytes);
   }
 }
+template <class T>
+HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
+                             Index channels) noexcept {
+  for (Index j = 0; j < kDecodeKeys; ++j) {
+    const T* key = static_cast<const T*>(k[j]);
+    x[j] = 0;
+    for (Index c = 0; c < channels; ++c) x[j] += rows[j][c] * Widen(key[c]);
+  }
+}
 template <int R, class T>
 HWY_NOINLINE void Values(float* HWY_RESTRICT out, Index width, const float* HWY_RESTRICT p,
                          const void* const* v, Index keys, Index channels,
@@ -124,6 +133,29 @@ HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Ind
           x[r * kDecodeKeys + j + n] = some[r * kKeys + n];
     }
     for (Index n = j; n < j + kKeys; ++n) FetchLines(fetch, n, 0, fetch.bytes);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
+                             Index channels) noexcept {
+  const Index whole = channels / kLanes * kLanes, rest = channels - whole;
+  // The last vector holds the last channels. Of a token of one vector, those behind `channels` are 0.
+  const Index last = HWY_MAX(Index{0}, channels - kLanes);
+  const auto inside = hn::FirstN(FTag(), static_cast<std::size_t>(whole == 0  ? 0
+                                                                  : rest == 0 ? kLanes
+                                                                              : kLanes - rest));
+  for (Index j = 0; j < kDecodeKeys; j += kLanes) {
+    F c[kLanes];
+    POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
+    for (Index at = 0; at < whole; at += kLanes)
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
+          MulAddF(LoadF(rows[j + n] + at), ReadF(static_cast<const T*>(k[j + n]) + at), c[n]);
+    if (rest != 0)
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
+          MulAddF(hn::IfThenZeroElse(inside, LoadF(rows[j + n] + last)),
+                  ReadF(static_cast<const T*>(k[j + n]) + last), c[n]);
+    StoreF(x + j, SumOfEach(c));
   }
 }
 
@@ -235,6 +267,7 @@ constexpr FastDecodeKernels kDecodeKernels{
     {{Scores<1, float>, Scores<1, Float16>, Scores<1, BFloat16>},
      {Scores<2, float>, Scores<2, Float16>, Scores<2, BFloat16>},
      {Scores<4, float>, Scores<4, Float16>, Scores<4, BFloat16>}},
+    {PairScores<float>, PairScores<Float16>, PairScores<BFloat16>},
     Weights,
     RescaleDecoded,
     {{Values<1, float>, Values<1, Float16>, Values<1, BFloat16>},

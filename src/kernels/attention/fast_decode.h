@@ -33,6 +33,10 @@ struct FastDecodeKernels {
   // x[r][j] = q_r.k_j of the keys of a block, of 1, 2 or 4 rows. x: [rows][kDecodeKeys], q: [rows][width].
   void (*scores[3][3])(float* x, const float* q, Index width, const void* const* k, Index channels,
                        const FastPrefetch&) noexcept;
+  // x[j] = rows[j].k_j of all keys, of these channels, fewer than those of a token if it has but one vector. Rows are floats
+  // and have a whole vector at least.
+  void (*pair_scores[3])(float* x, const float* const* rows, const void* const* k,
+                         Index channels) noexcept;
   // Weights of scores. False: an exponent or score is too large or none, and nothing has changed.
   bool (*weights)(const FastDecodeRow&) noexcept;
   // The same, and the reference becomes at least the largest score; `out` has `vectors`. False: a score that is not
