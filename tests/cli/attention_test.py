@@ -332,6 +332,10 @@ class Bias(Case):
         self.assertEqual(shape, (1, 3))
         for got, d in zip(values, (-1, 0, 1)):
             self.assertAlmostEqual(got, (math.cos(d * 1e-4) - 1) / 8, delta=1e-16)
+        # The first half of the heads sees no key in the future, the second none in the past, by the sign of the distance.
+        shape, values = self.bias("alibi future=half_heads", "--heads", "2", "--positions=-2:3", "--by-distance")
+        m, hidden = 2 ** -8, -math.inf
+        self.assertEqual(values, (hidden, hidden, 0, -m, -2 * m, -2 * m, -m, 0, hidden, hidden))
 
     def test_refusals(self):
         out = ["--heads", "2", "--positions", "0:2", "-o", self.folder / "b.npy"]

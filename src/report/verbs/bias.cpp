@@ -2,6 +2,7 @@
 // posenc bias: the part of the score that depends on positions alone.
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 
 #include "attention_call.h"
@@ -11,24 +12,71 @@
 
 namespace posenc::report {
 
+namespace {
+
+// The schemes of a call, lowered for its distances, with the inputs that they read.
+struct PlainTerms {
+  NamedFiles files{};
+  std::optional<LoweredAttention> lowered{};
+
+  PlainTerms(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
+             const std::vector<std::string>& inputs, const PositionList& queries,
+             const PositionList& keys, Index n_heads, Index head_dim) {
+    AttentionSizes sizes{.heads = n_heads, .head_dim = head_dim};
+    if (e.layer != nullptr && e.layer->scale) sizes.scale = e.layer->scale->at(head_dim);
+    AttentionPlan plan = plan_of(e, nullptr, sizes, 0);
+    files.read_parameters(plan.parameters(), params, o.start, e);
+    files.read_inputs(plan.inputs(), inputs);
+    lowered.emplace(plan.lower(files.parameters(), distance_ranges(queries, keys)));
+    if (lowered->reads_content())
+      throw InputError(
+          fmt::format("\"{}\" reads queries or keys, so it has no bias; use posenc attend --terms",
+                      fmt::join(e.texts, "\", \"")));
+  }
+
+  Array bias(const Positions& queries, const Positions& keys) const {
+    const Index n_heads = lowered->sizes().heads;
+    Array bias = make_array(DType::f64, {1, n_heads, queries.count, keys.count});
+    lowered->bias(queries, keys, files.inputs(), bias.view());
+    bias.shape = {n_heads, queries.count, keys.count};
+    return bias;
+  }
+
+  // Sides of heads go by the order of a call, in which these queries have none: each is a call of its own,
+  // whose key is visible to it, and the sign of the distance hides it.
+  Array bias_of_sides(const PositionList& distances, const Positions& key) const {
+    const ConstTensorView sides = lowered->requests().head_side;
+    return std::visit([&](const auto& distance) { return bias_of_sides(distance, key, sides); },
+                      distances.owned.value);
+  }
+
+ private:
+  template <class Distance>
+  Array bias_of_sides(const std::vector<Distance>& distance, const Positions& key,
+                      const ConstTensorView& sides) const {
+    const std::size_t count = distance.size();
+    Array all = make_array(DType::f64, {lowered->sizes().heads, static_cast<Index>(count), 1});
+    auto* to = reinterpret_cast<double*>(all.bytes.data());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::vector<double> one =
+          bias(explicit_positions(std::vector<Distance>{distance[i]}), key).doubles();
+      for (std::size_t h = 0; h < one.size(); ++h) {
+        const auto side = static_cast<Side>(static_cast<const std::uint8_t*>(sides.data)[h]);
+        const bool is_hidden =
+            distance[i] < 0 ? side == Side::past : distance[i] > 0 && side == Side::future;
+        to[h * count + i] = is_hidden ? -std::numeric_limits<double>::infinity() : one[h];
+      }
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
 Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
                  const std::vector<std::string>& inputs, const PositionList& queries,
                  const PositionList& keys, Index n_heads, Index head_dim) {
-  AttentionSizes sizes{.heads = n_heads, .head_dim = head_dim};
-  if (e.layer != nullptr && e.layer->scale) sizes.scale = e.layer->scale->at(head_dim);
-  AttentionPlan plan = plan_of(e, nullptr, sizes, 0);
-  NamedFiles files;
-  files.read_parameters(plan.parameters(), params, o.start, e);
-  files.read_inputs(plan.inputs(), inputs);
-  const LoweredAttention lowered = plan.lower(files.parameters(), distance_ranges(queries, keys));
-  if (lowered.reads_content())
-    throw InputError(
-        fmt::format("\"{}\" reads queries or keys, so it has no bias; use posenc attend --terms",
-                    fmt::join(e.texts, "\", \"")));
-  Array bias = make_array(DType::f64, {1, n_heads, queries.owned.count(), keys.owned.count()});
-  lowered.bias(queries, keys, files.inputs(), bias.view());
-  bias.shape = {n_heads, queries.owned.count(), keys.owned.count()};
-  return bias;
+  return PlainTerms(e, o, params, inputs, queries, keys, n_heads, head_dim).bias(queries, keys);
 }
 
 // One key at 0: a query's position is its distance.
@@ -47,12 +95,12 @@ Array distance_bias(const ScoreEncodings& e, const SubjectOptions& o, const std:
   const std::int32_t axes = distances.owned.axes;
   const PositionList key{
       explicit_positions(std::vector<Index>(static_cast<std::size_t>(axes), 0), 1, axes), {1}};
-  Array bias = plain_bias(e, o, params, inputs, distances, key, n_heads, head_dim);
+  const PlainTerms terms(e, o, params, inputs, distances, key, n_heads, head_dim);
+  Array bias = terms.lowered->requests().head_side.empty() ? terms.bias(distances, key)
+                                                           : terms.bias_of_sides(distances, key);
   bias.shape = {n_heads, distances.owned.count()};
   return bias;
 }
-
-namespace {}  // namespace
 
 Report bias(const BiasOptions& o) {
   SubjectOptions chosen = o.subject;
