@@ -143,7 +143,7 @@ def argument(word):
 
 
 def type_of_word(word):
-    if word["file"]:
+    if word["file"] or "|" in word["name"]:  # MODEL|SCHEME
         return "Any"
     return "bool" if word["flag"] else "str" if word["positional"] else "str | float"
 
@@ -155,7 +155,8 @@ def one_twin(verb):
         assert argument(w).isidentifier() and not keyword.iskeyword(argument(w)), w["name"]
     places = [w for w in words if w["positional"]]
     options = [w for w in words if not w["positional"]]
-    heads = [f"{argument(w)}: {type_of_word(w)}" for w in places] + ["*"] * bool(options)
+    heads = [f"{argument(w)}: {type_of_word(w)}" if w["required"] else f"{argument(w)}: {type_of_word(w)} | None = None" for w in places]
+    heads += ["*"] * bool(options)
     heads += [f"{argument(w)}: bool = False" if w["flag"] else f"{argument(w)}: {type_of_word(w)} | None = None" for w in options]
     text = f"\n\ndef {verb['name']}({', '.join(heads)}) -> Any:\n"
     text += f'    """What `posenc {verb["name"]}` does: {verb["summary"]}.\n\n'

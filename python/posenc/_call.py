@@ -167,7 +167,9 @@ class Call:
 def twin(verb: str, places: list[object], values: Mapping[str, object], report: bool = False) -> Any:
     """A verb as a function: its array, its arrays by name where there are several, or the JSON of a report as data."""
     with Call(verb) as call:
-        call.words += [str(x) for x in places]
+        for place in places:
+            if place is not None:
+                call.subject(place)
         for name, value in values.items():
             call.value(name, value)
         if report:

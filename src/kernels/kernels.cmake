@@ -54,7 +54,7 @@ file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/
 list(APPEND kernels ${POSENC_MADE_KERNELS})
 set_property(SOURCE ${kernels} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 # Loops over whole tables outside of kernels, optimized alike.
-file(GLOB loops CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/relative/layers/*.cpp)
+file(GLOB loops CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/relative/layers/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/laws/*.cpp)
 set_property(SOURCE ${kernels} ${loops} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
 # Rotation, and composition of 16 bits, are as fast at -O2 (lines of `posenc bench`), and built in two thirds of the
 # time. gcc unrolls short loops over vectors there only where it is told to: vectors in memory take four times as long.

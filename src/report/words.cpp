@@ -141,7 +141,7 @@ Word& Words::real(const char* names, std::optional<double>& to, const char* type
   });
 }
 
-void Words::subject(SubjectOptions& o, Takes takes) {
+Word& Words::subject(SubjectOptions& o, Takes takes) {
   const bool scheme = takes == Takes::model_or_scheme;
   Word& word = text(scheme ? "MODEL|SCHEME" : "MODEL", o.text, "", scheme ? kSubject : kModel);
   word.required().is_model = true;
@@ -154,13 +154,14 @@ void Words::subject(SubjectOptions& o, Takes takes) {
        "the program whose reading of the file counts: transformers or llama_cpp (default: by the "
        "file)")
       .one_of({"transformers", "llama_cpp"});
-  if (!scheme) return;
+  if (!scheme) return word;
   text("--tower", o.tower, "T", "the tower of a model with several: vision, audio or encoder");
   text("--arrays", o.arrays, "F",
        ".safetensors file with the arrays of @name in a SCHEME and with its learned parameters")
       .file();
   whole("--start", o.start, 0, kMost, "SEED",
         "draw the learned parameters of a SCHEME from SEED, as before training");
+  return word;
 }
 
 void Words::json() {

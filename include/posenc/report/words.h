@@ -61,7 +61,7 @@ class Words {
                std::function<std::string(const std::string&)> store);
 
   // MODEL or MODEL|SCHEME, and the options that select a part of it.
-  void subject(SubjectOptions&, Takes);
+  Word& subject(SubjectOptions&, Takes);  // required unless changed
   // Only --json: the verb prints a report.
   void json();
   // -o, --format and --json.

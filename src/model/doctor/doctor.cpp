@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numbers>
 
 #include "model/doctor/input.h"
 #include "model/gguf/convert.h"
 #include "posenc/core/error.h"
+#include "posenc/laws.h"
 #include "posenc/model/read.h"
 #include "posenc/model/weights.h"
 
@@ -110,8 +110,8 @@ class Doctor {
   void slow_pairs(const LayerSpec& layer) {
     Index slow = 0;
     for (const auto& b : layer.rotary->blocks)
-      for (const double f : b.spectrum.frequency)
-        slow += f != 0 && std::abs(f) * static_cast<double>(length_) < 2 * std::numbers::pi;
+      for (const PairTurns& t : turns_over(b.spectrum, length_))
+        slow += !t.is_still() && !t.is_complete();
     if (slow > 0)
       add(Severity::note, "pair_never_turns",
           {"{} pairs make less than one full rotation within {} positions: beyond the trained "

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""posenc.law: the report of `posenc law` as data."""
+import posenc
+import pytest
+
+
+def test_numbers_of_papers(source):
+    rope = posenc.Rope(head_dim=128, pairing="half_split")
+    report = posenc.law("critical", rope, trained=4096, tuned=16384)
+    assert report["schema"] == "posenc.law/1" and report["source"] == "arXiv:2310.05209"
+    assert (report["values"]["critical_dimension"], round(report["values"]["critical_base"])) == (92, 71738)
+    assert posenc.law("window", window=4096, layers=32)["values"]["tokens"] == 131041
+    assert posenc.law("decay", "alibi", heads=8)["values"]["past"][-1] == 1769
+    model = posenc.read_model(source / "examples/models/llama-3.1-8b")
+    assert posenc.law("trained", model)["values"]["encodings"][0]["longest"] == 65529
+
+
+def test_refusals_name_the_argument():
+    with pytest.raises(ValueError, match="NAME must be one of critical"):
+        posenc.law("gravity")
+    with pytest.raises(ValueError, match="heads"):
+        posenc.law("decay", "alibi")
