@@ -230,13 +230,29 @@ void put_rows(const FastCall& c, const FastRow* rows, const RowTotal* totals, In
     c.kernels.put_rows[fast_type(o.dtype)](to, from, count, strip_rows, c.V, factors);
 }
 
+namespace {
+
+// Of rows that left out keys below kFar, those whose other scores are not far above.
+void leave_far_rows(FastWork& w) noexcept {
+  for (const RowGroup& g : w.groups)
+    for (Index n = g.first; !w.skips.empty() && n < g.first + g.count; ++n) {
+      const auto row = static_cast<std::size_t>(n);
+      const double sum = static_cast<double>(w.totals[row]);
+      if (w.skips[row] != 0 && !(std::log2(sum) + w.reference[row] > kFar / 2)) w.left[row] = 1;
+    }
+}
+
+}  // namespace
+
 void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
+  std::fill(w.skips.begin(), w.skips.end(), std::uint8_t{0});
   find_rows(c, block, w);
   take_queries(c, w);
   take_row_terms(c, w);
   take_gates(c, w);
   pass(c, block, w, false);
   if (!breaks_sticks(c.args) && find_low(c, w)) pass(c, block, w, true);
+  leave_far_rows(w);
 }
 
 namespace {

@@ -11,9 +11,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// A start value below this hides its key as long as another one is near 0.
-constexpr double kFar = -0x1p40;
-
 // Beyond, numbers of a row are taken relative to the largest.
 constexpr float kLargestCurve = 64;
 
@@ -67,9 +64,10 @@ Step step_of(const VisibleBounds& bounds, Run keys, Index lanes) noexcept {
   return {nullptr, 0};
 }
 
-// Start values of one row, -inf where it does not see the key; returns what they are relative to.
+// Start values of one row, -inf where it does not see the key; returns what they are relative to. `far`: all of them hide
+// their keys, and none is written.
 double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
-                Index width, bool& bounded) noexcept {
+                Index width, bool& bounded, bool& far) noexcept {
   const auto size = static_cast<std::size_t>(keys.end - keys.begin);
   std::fill_n(to, width, -HUGE_VALF);
   find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
@@ -86,9 +84,8 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
     bounded = bounded && x == x && x < -kFar;
     largest = std::max(largest, x);
   });
-  // All of them hide: their differences are lost to float.
-  bounded = bounded && largest > kFar;
-  if (!bounded) return 0;
+  far = !(largest > kFar);
+  if (!bounded || far) return 0;
   each_key(Runs(w.runs.data(), w.runs.size()), [&](Index j) {
     to[j - keys.begin] = relative(w.start[static_cast<std::size_t>(j - keys.begin)], largest);
   });
@@ -212,6 +209,9 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   s.keys = 0;
   const bool copies = c.args.mask.bias.empty() &&
                       (!adds_numbers(c) || (reads_lines(c) && !c.starts.has_wide_lines()));
+  const bool biased = c.bias.whole_rows() && (c.starts.none() || reads_lines(c));
+  // Of gates, numbers that come later may be large.
+  const bool may_skip = !w.skips.empty() && c.gates.none() && !breaks_sticks(c.args);
   const bool steps = copies && !adds_numbers(c) && c.rows.none() && !c.filtered &&
                      w.block_keys <= kStep && c.flags.shows_all(g.row->place.row, keys);
   // Of what is written, the strip reads so much.
@@ -227,16 +227,22 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     }
     const auto row = static_cast<std::size_t>(g.first + n);
     float* to = w.starts.data() + n * w.block_keys;
-    bool bounded = true;
+    bool bounded = true, far = false;
     double largest = 0;
     Index last = 0;
     if (copies) {
       last = copy_row(c, w, g.row[n], keys, to, width);
+    } else if (biased) {
+      const BiasStarts::Row made = c.bias.write(g.row[n], keys, to, width);
+      bounded = made.bounded, far = made.far, largest = made.largest, last = made.last;
     } else {
-      largest = fill_row(c, w, g.row[n], keys, to, width, bounded);
+      largest = fill_row(c, w, g.row[n], keys, to, width, bounded, far);
       if (!w.runs.empty()) last = w.runs.back().end;
     }
-    if (!bounded) {
+    if (bounded && far && may_skip) {
+      w.skips[row] = 1;
+      std::fill_n(to, width, -HUGE_VALF);
+    } else if (!bounded || far) {
       w.left[row] = 1;
       std::fill_n(to, width, -HUGE_VALF);
     } else {

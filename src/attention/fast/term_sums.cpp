@@ -180,6 +180,11 @@ void FastTermSums::add_bias(const ScoreSlopes& x) noexcept {
     const FastRow& r = x.row[i];
     const float* s = x.s + i * x.stride - x.keys.begin;
     const PairRow at = pair_row(to, call_.H, r.b, r.h, r.i);
+    if (at.step == 1 && to.dtype == DType::f64) {
+      double* row = static_cast<double*>(to.data) + at.begin;
+      for (Index j = x.keys.begin; j < x.keys.end; ++j) row[j] += static_cast<double>(s[j]);
+      continue;
+    }
     for (Index j = x.keys.begin; j < x.keys.end; ++j)
       if (s[j] != 0) add_element(to.data, to.dtype, at.at(j), static_cast<double>(s[j]));
   }

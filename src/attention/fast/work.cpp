@@ -34,6 +34,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       blocks(fast_row_blocks(*this, kernels.rows, splits_groups(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
+      bias(*this, starts, flags),
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
@@ -172,6 +173,7 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   const FastKernels& k = c.kernels;
   const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);
+  skips = arena.array<std::uint8_t>(count);
   q = arena.array<float>(count * c.channels);
   out = arena.array<float>(count * width);
   sums = arena.array<float>(count * k.lanes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fast engine reads of a call, and the memory of one thread.
 #pragma once
+#include "attention/fast/bias_starts.h"
 #include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
@@ -38,7 +39,8 @@ struct FastCall : ReadyCall {
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
-  bool by_head;   // some mask differs from head to head
+  BiasStarts bias;
+  bool by_head;  // some mask differs from head to head
   Index panel, value_vectors, value_panels;
 
   // Whether some row of a group may see a key of these.
@@ -99,8 +101,10 @@ struct FastRowWork {
   BoundedList<RowGroup> groups;
   FastRowBlock found{-1, 0, 0, 0, 0, 0};  // whose rows these are
   std::span<std::uint8_t> left;           // by row: another engine must compute it
-  std::span<float> starts;                // [rows of a group][keys of a block]
-  std::span<double> start;                // of one row and a block of keys
+  // By row: all start values of a block of keys were below kFar, and it was left out. Empty: such rows are left.
+  std::span<std::uint8_t> skips;
+  std::span<float> starts;  // [rows of a group][keys of a block]
+  std::span<double> start;  // of one row and a block of keys
   RunList runs;
   std::span<Index> pieces;  // by row: DistanceCurve::write
   std::span<RowTermWork> row_terms;
