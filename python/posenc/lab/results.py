@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads results.jsonl: one run a line, every line checked by name. Needs neither torch nor numpy."""
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+SCHEMA = "posenc.lab/1"
+FILE = "results.jsonl"
+ACCURACY_TASKS = ("shift", "first", "copy", "reverse", "passkey", "flipflop", "direction")
+TASKS = ("lm", *ACCURACY_TASKS, "masked", "extension", "translate")
+
+Row = dict[str, Any]
+Problems = Iterator[str]
+
+
+def identity(row: Row) -> str:
+    """The key of a run: a run that is there is not run again."""
+    return json.dumps([row[name] for name in ("schema", "task", "scheme", "seed", "options")], sort_keys=True)
+
+
+def group_of(row: Row) -> str:
+    """Runs of one group differ in scheme, drawn positions and seed alone, so they are compared with each other."""
+    return json.dumps([row["task"], {name: value for name, value in row["options"].items() if name != "positions"}], sort_keys=True)
+
+
+def scheme_of(row: Row) -> str:
+    """The SCHEME that ran, and whether its positions were drawn in training."""
+    positions = row["options"].get("positions", "counted")
+    return str(row["scheme"]) if positions == "counted" else f"{row['scheme']}, {positions} positions"
+
+
+def numbers_of(row: Row) -> str:
+    """What a repeated run has to repeat: its numbers and weights, not its times."""
+    return json.dumps([row.get("values"), row.get("failed"), row.get("weights_sha256")], sort_keys=True)
+
+
+def read(path: str | os.PathLike[str]) -> list[Row]:
+    """The runs of a folder or of a file; raises ValueError that lists the damaged lines."""
+    rows, problems = load(path)
+    if problems:
+        shown = "\n".join(problems[:5]) + (f"\nand {len(problems) - 5} more lines" if len(problems) > 5 else "")
+        raise ValueError(f"{shown}\nDelete these lines; the command that wrote the file runs them again.")
+    if not rows:
+        raise ValueError(f"{path} has no runs. Start some first, for example: ./lab quick -o {path}")
+    return rows
+
+
+def load(path: str | os.PathLike[str]) -> tuple[list[Row], list[str]]:
+    """The sound runs, and a sentence for each line that is not one. Equal repetitions are read once."""
+    file = Path(path)
+    if file.is_dir():
+        file = file / FILE
+    if not file.exists():
+        raise ValueError(f"{file} does not exist. Expected the folder that a run of ./lab wrote (-o FOLDER).")
+    rows: list[Row] = []
+    problems: list[str] = []
+    seen: dict[str, tuple[int, Row]] = {}
+    for number, line in enumerate(file.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        row, problem = _read_line(line)
+        if problem is None and row is not None:
+            earlier = seen.setdefault(identity(row), (number, row))
+            if earlier[1] is row:
+                rows.append(row)
+            elif numbers_of(earlier[1]) != numbers_of(row):
+                problem = f"the same run as line {earlier[0]} with other numbers"
+        if problem is not None:
+            problems.append(f"{file}, line {number}: {problem}")
+    return rows, problems
+
+
+def _read_line(line: bytes) -> tuple[Row | None, str | None]:
+    def constant(word: str) -> float:
+        raise ValueError(f'{word} is no number; a run whose loss is not finite has "failed" and no values')
+
+    try:
+        row = json.loads(line.decode(), parse_constant=constant)
+    except json.JSONDecodeError as error:
+        return None, f"not JSON (column {error.colno}: {error.msg}); the line is incomplete or damaged"
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        return None, str(error)
+    if not isinstance(row, dict):
+        return None, f"expected an object, got {_shown(row)}"
+    return row, next(_problems(row), None)
+
+
+def _problems(row: Row) -> Problems:
+    if row.get("schema") != SCHEMA:
+        yield f'schema must be "{SCHEMA}", got {_shown(row.get("schema"))}; results of another version cannot be joined'
+        return
+    for name in ("task", "label", "scheme", "processor"):
+        yield from _need(row, name, lambda x: isinstance(x, str) and x != "", "a text")
+    yield from _need(row, "seed", _whole, "a whole number from 0 on")
+    for name in ("options", "versions", "values"):
+        yield from _need(row, name, lambda x: isinstance(x, dict), "an object")
+    if "failed" in row:
+        yield from _need(row, "failed", lambda x: isinstance(x, str) and x != "", "the reason as a text")
+        return
+    for name in ("seconds", "step_ms", "peak_bytes"):
+        yield from _need(row, name, _measure, "a finite number from 0 on")
+    yield from _need(row, "weights_sha256", lambda x: isinstance(x, str) and re.fullmatch("[0-9a-f]{64}", x) is not None, "64 hex digits")
+    task, values = row["task"], row["values"]
+    if task not in TASKS and ":" not in task:
+        yield f'task must be one of {", ".join(TASKS)} or FILE.py:NAME, got {_shown(task)}'
+    if task != "translate":
+        yield from _need(row["options"], "train", lambda x: _whole(x) and x > 0, "the trained length", "options.")
+    yield from _values(task, values)
+
+
+def _values(task: str, values: Row) -> Problems:
+    if task == "translate":
+        for name in ("loss", "bleu"):
+            yield from _pair(values, name)
+        if "bleu_beam" in values:
+            yield from _pair(values, "bleu_beam")
+        for i, sample in enumerate(_listed(values.get("samples", []))):
+            if not isinstance(sample, dict) or not all(isinstance(sample.get(n), str) for n in ("source", "wanted", "made")):
+                yield f"values.samples[{i}] must have the texts source, wanted and made, got {_shown(sample)}"
+    elif task == "extension":
+        yield from _need(values, "factor", lambda x: _measure(x) and x > 0, "a number above 0", "values.")
+        yield from _need(values, "modes", lambda x: isinstance(x, dict) and x != {}, "an object of scalings", "values.")
+        for name, mode in values["modes"].items():
+            place = f"values.modes.{name}."
+            if not isinstance(mode, dict) or not isinstance(mode.get("scheme"), str):
+                yield f"{place}scheme must be a text, got {_shown(mode)}"
+                return
+            yield from _curve(mode, "zero", place)
+            if "tuned" in mode:
+                yield from _curve(mode, "tuned", place)
+    else:
+        wanted = {"lm": ("loss",), "masked": ("loss", "accuracy")}.get(task, ("accuracy",) if task in ACCURACY_TASKS else ())
+        found = [name for name in ("loss", "accuracy", "exact", "windows", "sparse", "dense") if name in values]
+        if not wanted and not {"loss", "accuracy"} & set(found):
+            yield "values must have loss or accuracy by length, got neither"
+        for name in dict.fromkeys((*wanted, *found)):
+            yield from _curve(values, name)
+        if "attention" in values:
+            yield from _attention(values)
+
+
+def _attention(values: Row) -> Problems:
+    distances = values.get("distances")
+    if not isinstance(distances, list) or not distances or not all(isinstance(x, int) for x in distances):
+        yield f"values.distances must be the left ends of the bins, got {_shown(distances)}"
+        return
+    for i, layer in enumerate(_listed(values["attention"])):
+        for j, head in enumerate(_listed(layer)):
+            if not isinstance(head, list) or len(head) != len(distances) or not all(map(_measure, head)):
+                yield f"values.attention[{i}][{j}] must have {len(distances)} shares, one a bin, got {_shown(head)}"
+
+
+def _curve(values: Row, name: str, place: str = "values.") -> Problems:
+    yield from _need(values, name, lambda x: isinstance(x, dict) and x != {}, "an object of lengths", place)
+    last = 0
+    for length, number in values[name].items():
+        if not re.fullmatch("[1-9][0-9]*", length) or int(length) <= last:
+            yield f'{place}{name} must have growing lengths as keys, got "{length}" after {last}'
+            return
+        last = int(length)
+        most = 1.0 if name in ("accuracy", "exact", "sparse", "dense") else math.inf
+        if not _measure(number) or number > most:
+            yield f'{place}{name}["{length}"] must be a finite number from 0 {"to 1" if most == 1 else "on"}, got {_shown(number)}'
+
+
+def _pair(values: Row, name: str) -> Problems:
+    pair = values.get(name)
+    if not isinstance(pair, dict) or not all(_measure(pair.get(n)) for n in ("short", "long")):
+        yield f"values.{name} must have the numbers short and long, got {_shown(pair)}"
+
+
+def _need(row: Row, name: str, good: Callable[[Any], bool], words: str, place: str = "") -> Problems:
+    if name not in row:
+        yield f"{place}{name} is missing; it must be {words}"
+    elif not good(row[name]):
+        yield f"{place}{name} must be {words}, got {_shown(row[name])}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _measure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
+def _shown(value: Any) -> str:
+    words = json.dumps(value)
+    return words if len(words) <= 60 else words[:57] + "..."
