@@ -241,7 +241,7 @@ bool DistanceCurve::write(std::span<const FastRow> rows, Run keys, float most, f
   const float* inverse =
       inverse_.data() + (b * groups_ + Grouping{call_->H, groups_}.of(h)) * call_->Tq;
   const float* knot = narrow_knots_.data();
-  FastCurveRow list[12];
+  FastCurveRow list[kMostStripRows];
   for (std::size_t n = 0; n < rows.size(); ++n, to += stride) {
     const FastRow& r = rows[n];
     const float* u = psi + r.entry;

@@ -36,8 +36,8 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   const std::size_t type = fast_type(c.q.dtype);
   const ConstHeads& q = c.q;
   for (const RowGroup& g : w.groups) {
-    const void* from[12];
-    float factors[12];
+    const void* from[kMostStripRows];
+    float factors[kMostStripRows];
     const bool same = c.args.query_factor.empty();  // of all rows
     for (Index n = 0; n < g.rows; ++n) {
       const FastRow& r = g.row[n];
@@ -206,8 +206,8 @@ void put_rows(const FastCall& c, const FastRow* rows, const RowTotal* totals, In
               const float* from, Index strip_rows, const AttentionResult& result) noexcept {
   const Heads& o = result.out;
   const TensorView& l = result.log_sum_exp;
-  void* to[12];
-  float factors[12];
+  void* to[kMostStripRows];
+  float factors[kMostStripRows];
   for (Index n = 0; n < count; ++n) {
     const FastRow& r = rows[n];
     const RowTotal& t = totals[n];
@@ -259,7 +259,7 @@ namespace {
 
 void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
                std::uint8_t* left) noexcept {
-  RowTotal totals[12];
+  RowTotal totals[kMostStripRows];
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
     const Index row = g.first + n;

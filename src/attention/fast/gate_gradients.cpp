@@ -97,7 +97,7 @@ FastGateTile GateGradients::tile_of(const GateTile& t, GateGradientsWork& w,
 
 void GateGradients::add_counts(const GateTile& t, const FastTileRows& rows,
                                GateGradientsWork& w) const noexcept {
-  std::array<Index, 12> own;
+  std::array<Index, kMostStripRows> own;
   call_.gate_kernels.add_counts[t.group->kind](*t.packed, rows, tile_of(t, w, own.data()));
   w.edge[static_cast<std::size_t>(t.number)] = t.keys.begin;
 }
@@ -114,7 +114,7 @@ bool GateGradients::open(const GateTile& t, const FastTileRows& rows, StripStart
       s.base[n] += static_cast<double>(level[n * gates.level_stride()]);
     return false;
   }
-  std::array<Index, 12> own;
+  std::array<Index, kMostStripRows> own;
   w.keys[number] = whole_vectors(s.keys, tiles_.lanes);
   if (s.keys == 0) return false;
   call_.gate_kernels.open[g.kind](*t.packed, rows, tile_of(t, w, own.data()));

@@ -203,8 +203,8 @@ void add_last_levels(const FastCall& c, const FastWork& w, const RowGroup& g,
 bool run_gated_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
                      const FastBlock& block, const FastStrip& strip, bool careful) noexcept {
   const Gates& gates = c.gates;
-  std::array<double, 12> next;
-  std::array<Index, 12> own;
+  std::array<double, kMostStripRows> next;
+  std::array<Index, kMostStripRows> own;
   FastGates to;
   to.ratio = gates.ratio(), to.last = gates.last(), to.level_stride = gates.level_stride();
   to.levels = w.gates.levels.data() + g.first * gates.level_stride();

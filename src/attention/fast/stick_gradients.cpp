@@ -85,7 +85,7 @@ void StickGradients::open(const GateTile& t, const FastTileRows& rows, StripStar
   for (Index n = 0; n < g.rows; ++n) s.shift[n] = static_cast<float>(s.base[n]);
   w.keys[static_cast<std::size_t>(t.number)] = whole_vectors(s.keys, tiles_.lanes);
   double* left = w.left.data() + g.first;
-  double before[12];
+  double before[kMostStripRows];
   std::copy_n(left, g.rows, before);
   const bool broken = t.keys.begin < w.edge[static_cast<std::size_t>(t.number)];
   if (broken) std::fill_n(left, g.rows, -HUGE_VAL);

@@ -154,9 +154,9 @@ inline constexpr float kSmallestSum = 0x1p-20f;
 
 // Start values of the rows of a strip, and what is added to them.
 struct StripStarts {
-  const float* at[12];
-  double base[12];
-  float shift[12];
+  const float* at[kMostStripRows];
+  double base[kMostStripRows];
+  float shift[kMostStripRows];
   Index keys = 0;  // that some row sees, from the first on
 };
 // Of a block of keys that some row sees; -inf where a row does not see a key. False: all of them are 0, and none is

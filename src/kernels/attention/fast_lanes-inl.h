@@ -148,6 +148,7 @@ inline constexpr Index kStripRows = 12, kFewRows = 8, kBlockKeys = 128;
 #else
 inline constexpr Index kStripRows = 6, kFewRows = 4, kBlockKeys = 64;
 #endif
+static_assert(kStripRows <= kMostStripRows && kLanes <= kMostLanes);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::v0::detail
