@@ -56,6 +56,16 @@ TEST(FastValueRows, ReferencesThatMove) {
   }
 }
 
+// Long calls of many heads take more rows at once: one block of a head, two of one size.
+TEST(FastValueRows, BlocksOfManyRows) {
+  for (const auto& [queries, heads] : {std::pair<Index, Index>{1100, 32}, {1160, 16}}) {
+    RowsCall call(1, queries, 20, heads, 4, 7);
+    call.add(call.value_rows(Rows::clipped, 1, 1));
+    call.add(call.rows(Rows::each, false, 1, 1));
+    EXPECT_EQ(call.wrong(), "") << queries;
+  }
+}
+
 // Two terms, several slices of the keys and blocks of rows, tables for all heads and for each.
 TEST(FastValueRowsBackward, LengthsAroundItsTiles) {
   constexpr Index kQueries[] = {1, 49, 100}, kKeys[] = {130, 1, 200, 97};

@@ -9,22 +9,41 @@ namespace posenc::inline v0::detail {
 
 namespace {
 
+// Rows of a block: steps of this, up to so many. Both are whole strips of every size.
+constexpr Index kSomeRows = 384, kMostRows = 3 * kSomeRows, kWholeStrips = 24;
+// What a block keeps of its rows, where it takes more than kSomeRows.
+constexpr Index kMostFloats = 320 << 10;
+// A call has so many blocks before they become larger.
+constexpr Index kFewestBlocks = 32;
+
 // Queries that read one row of keys may follow queries that read another.
 bool has_several_rows(const ReadyCall& c) noexcept {
   return !c.sequence.empty() && !c.args.block_table.empty();
 }
 // Rows of one head in the largest block, in whole strips.
-Index padded_queries(const ReadyCall& c, Index strip_rows) noexcept {
-  return block_count(std::min(longest_run(c), kBlockRowsFast), strip_rows) * strip_rows;
+Index padded_queries(const ReadyCall& c, const BlockShape& s) noexcept {
+  return block_count(std::min(longest_run(c), s.rows), s.strip_rows) * s.strip_rows;
 }
 // Heads of a block: several where queries are few.
-Index heads_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
-  if (one_head) return 1;
-  const Index padded = padded_queries(c, strip_rows);
-  return std::clamp<Index>(kBlockRowsFast / std::max<Index>(1, padded), 1, c.H / c.G);
+Index heads_of_block(const ReadyCall& c, const BlockShape& s) noexcept {
+  if (s.one_head) return 1;
+  const Index padded = padded_queries(c, s);
+  return std::clamp<Index>(kSomeRows / std::max<Index>(1, padded), 1, c.H / c.G);
 }
 
 }  // namespace
+
+Index rows_of_block(const ReadyCall& c, Index row_floats) noexcept {
+  const auto fits = [&](Index rows) {
+    return rows * row_floats <= kMostFloats && c.B * c.H * block_count(c.Tq, rows) >= kFewestBlocks;
+  };
+  Index rows = kMostRows;
+  while (rows > kSomeRows && !fits(rows)) rows -= kSomeRows;
+  if (rows == kSomeRows) return rows;
+  // Of one size, for threads.
+  const Index even = block_count(c.Tq, std::max<Index>(1, block_count(c.Tq, rows)));
+  return std::min(rows, block_count(even, kWholeStrips) * kWholeStrips);
+}
 
 Index longest_run(const ReadyCall& c) noexcept {
   if (!has_several_rows(c)) return c.Tq;
@@ -42,23 +61,23 @@ bool has_few_rows(const ReadyCall& c) noexcept {
   return share <= kFewRows && longest_run(c) * share <= kFewRows;
 }
 
-Index most_rows_of_block(const ReadyCall& c, Index strip_rows, bool one_head) noexcept {
-  return heads_of_block(c, strip_rows, one_head) * padded_queries(c, strip_rows);
+Index most_rows_of_block(const ReadyCall& c, const BlockShape& s) noexcept {
+  return heads_of_block(c, s) * padded_queries(c, s);
 }
 
-std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, Index strip_rows, bool one_head,
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall& c, const BlockShape& s,
                                               CallArena& arena) {
-  const Index share = c.H / c.G, heads = heads_of_block(c, strip_rows, one_head);
+  const Index share = c.H / c.G, heads = heads_of_block(c, s);
   // Queries of one block read one row of keys.
   const bool by_sequence = has_several_rows(c);
   const Index cuts = by_sequence ? c.R : 0;
-  BoundedList<FastRowBlock> blocks(arena.array<FastRowBlock>(
-      c.B * c.G * block_count(share, heads) * (block_count(c.Tq, kBlockRowsFast) + cuts)));
+  BoundedList<FastRowBlock> blocks(arena.array<FastRowBlock>(c.B * c.G * block_count(share, heads) *
+                                                             (block_count(c.Tq, s.rows) + cuts)));
   if (arena.counts()) return {};
   for (Index b = 0; b < c.B; ++b)
     for (Index begin = 0; begin < c.Tq;) {
       const Index row = c.place(b, begin).row;
-      Index end = std::min(c.Tq, begin + kBlockRowsFast);
+      Index end = std::min(c.Tq, begin + s.rows);
       for (Index i = begin + 1; by_sequence && i < end; ++i)
         if (c.place(b, i).row != row) end = i;
       for (Index group = 0; group < c.G; ++group)

@@ -11,18 +11,23 @@ namespace posenc::inline v0::detail {
 struct FastRowBlock {
   Index b, head, head_end, begin, end, row;
 };
-// Rows of a block, at least; q, sums of values and weights of so many stay in the second cache.
-inline constexpr Index kBlockRowsFast = 384;
+// How a call is cut into blocks.
+struct BlockShape {
+  Index strip_rows;
+  bool one_head;  // heads that share keys read other numbers of them
+  Index rows;     // of one head, at most: rows_of_block
+};
+// More rows pack keys less often; fewer keep q, sums of values and weights in the second cache, and leave blocks for
+// threads. row_floats: what is kept of each row.
+Index rows_of_block(const ReadyCall&, Index row_floats) noexcept;
 // Neighbouring queries that read one row of keys, at most.
 Index longest_run(const ReadyCall&) noexcept;
 // Whether at most kFewRows rows read the same keys, which are then read as they lie (decode.h).
 inline constexpr Index kFewRows = 8;
 bool has_few_rows(const ReadyCall&) noexcept;
-// one_head: heads that share keys read other numbers of them.
-std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, Index strip_rows, bool one_head,
-                                              CallArena&);
+std::span<const FastRowBlock> fast_row_blocks(const ReadyCall&, const BlockShape&, CallArena&);
 // Rows of the largest block, each head in whole strips.
-Index most_rows_of_block(const ReadyCall&, Index strip_rows, bool one_head) noexcept;
+Index most_rows_of_block(const ReadyCall&, const BlockShape&) noexcept;
 
 // Neighbouring rows of one head, computed together.
 struct RowGroup {

@@ -31,7 +31,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
                                        : ValueRows::For::strips,
                  arena),
       gates(*this, kernels, arena, executor),
-      blocks(fast_row_blocks(*this, kernels.rows, splits_groups(), arena)),
+      blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
       bias(*this, starts, flags),
@@ -48,6 +48,12 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
   const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
+}
+
+BlockShape FastCall::block_shape() const noexcept {
+  Index floats = channels + V;
+  for (const RowTerm& t : rows.all()) floats += t.channels + (t.by_line ? 0 : t.steps());
+  return {kernels.rows, splits_groups(), rows_of_block(*this, floats)};
 }
 
 FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
@@ -166,8 +172,7 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 }
 
 FastWork::FastWork(const FastCall& c, CallArena& arena)
-    : FastRowWork(c, most_rows_of_block(c, c.kernels.rows, c.splits_groups()), c.kernels.block_keys,
-                  arena),
+    : FastRowWork(c, most_rows_of_block(c, c.block_shape()), c.kernels.block_keys, arena),
       gates(c, static_cast<Index>(left.size()), c.kernels.block_keys, arena),
       sticks(c, static_cast<Index>(left.size()), arena) {
   const FastKernels& k = c.kernels;

@@ -36,6 +36,7 @@ struct FastCall : ReadyCall {
   RowTerms rows;
   ValueRows value_rows;
   Gates gates;
+  BlockShape block_shape() const noexcept;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
