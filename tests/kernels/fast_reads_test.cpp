@@ -28,21 +28,22 @@ TEST(FastReads, ProductsBeginWithTheStart) {
   for (const Isa isa : supported_isas()) {
     const FastReadKernels& reads = fast_read_kernels(isa);
     const FastKernels& k = fast_kernels(isa);
-    const Index panel = 2 * k.lanes, row = panel + 3;
+    const Index panel = 2 * k.lanes, panels = 3, numbers = panels * panel, row = numbers + 3;
     for (const Index channels : {1, 5, 64})
       for (const std::size_t kind : {0u, 1u})
         for (const bool starts : {false, true}) {
-          const Index rows = kind == 0 ? k.rows : k.few_rows;
+          const Index rows = kind == 0 ? k.rows : k.few_rows, b_panel = (channels + 1) * panel;
           const auto a = floats(random, rows * (channels + 2)),
-                     b = floats(random, channels * panel), start = floats(random, panel);
+                     b = floats(random, panels * b_panel), start = floats(random, numbers);
           std::vector<float> to(static_cast<std::size_t>(rows * row), 7.0f);
-          reads.products[kind](to.data(), row, a.data(), channels + 2, b.data(), channels,
-                               starts ? start.data() : nullptr);
+          reads.products[kind](to.data(), row, a.data(), channels + 2, b.data(), b_panel, panels,
+                               channels, starts ? start.data() : nullptr);
           for (Index r = 0; r < rows; ++r)
             for (Index n = 0; n < row; ++n) {
-              double want = n < panel ? (starts ? at(start, n) : 0.0) : 7.0;
-              for (Index c = 0; n < panel && c < channels; ++c)
-                want += at(a, r * (channels + 2) + c) * at(b, c * panel + n);
+              double want = n < numbers ? (starts ? at(start, n) : 0.0) : 7.0;
+              for (Index c = 0; n < numbers && c < channels; ++c)
+                want += at(a, r * (channels + 2) + c) *
+                        at(b, n / panel * b_panel + c * panel + n % panel);
               ASSERT_NEAR(at(to, r * row + n), want, 2e-5) << isa_name(isa);
             }
         }
@@ -102,6 +103,70 @@ TEST(FastReads, SlicesIndexesAndColumns) {
             << isa_name(isa);
     }
     ASSERT_EQ(columns[static_cast<std::size_t>(count)], first[static_cast<std::size_t>(count)]);
+  }
+}
+
+TEST(FastReads, WeightsAreSummedByStep) {
+  test::Random random(4);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    const Index lanes = fast_kernels(isa).lanes;
+    // Runs of one step: short ones, one of several vectors, and none for several vectors.
+    for (Index count = 0; count < 9 * lanes; count += 3) {
+      std::vector<std::int32_t> step;
+      for (Index j = 0; j < count; ++j) {
+        const bool same = j < 3 * lanes   ? j != 0
+                          : j < 6 * lanes ? false
+                                          : random.integer(0, 1) == 0;
+        step.push_back(j == 0 ? 5 : step.back() + (same ? 0 : 1));
+      }
+      const auto x = floats(random, count), first = floats(random, 5 + count + 1);
+      std::vector<float> to = first;
+      reads.sum_steps(to.data(), step.data(), x.data(), count);
+      for (Index n = 0; n < 5 + count + 1; ++n) {
+        double want = at(first, n);
+        for (Index j = 0; j < count; ++j)
+          if (step[static_cast<std::size_t>(j)] == n) want += at(x, j);
+        ASSERT_NEAR(at(to, n), want, 2e-5) << isa_name(isa) << ' ' << count;
+      }
+    }
+  }
+}
+
+TEST(FastReads, DoublesBecomeBoundedFloats) {
+  test::Random random(5);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    for (Index count = 1; count < 40; count += 3) {
+      std::vector<double> from;
+      for (Index n = 0; n < count; ++n) from.push_back(random.normal());
+      std::vector<float> to(from.size() + 1, 7.0f);
+      ASSERT_TRUE(reads.narrow(to.data(), from.data(), count, 3, 0x1p50f)) << isa_name(isa);
+      for (std::size_t n = 0; n < from.size(); ++n)
+        ASSERT_EQ(to[n], static_cast<float>(3 * from[n])) << isa_name(isa);
+      ASSERT_EQ(to.back(), 7.0f) << isa_name(isa);
+      for (const double wrong : {std::nan(""), -HUGE_VAL, 0x1p50, 1e300})
+        for (const Index n : {Index{0}, count / 2, count - 1}) {
+          std::vector<double> with = from;
+          with[static_cast<std::size_t>(n)] = wrong;
+          ASSERT_FALSE(reads.narrow(to.data(), with.data(), count, 3, 0x1p50f))
+              << isa_name(isa) << ' ' << wrong << ' ' << n;
+        }
+    }
+  }
+}
+
+TEST(FastReads, RowsAreCopied) {
+  test::Random random(6);
+  for (const Isa isa : supported_isas()) {
+    const Index count = 3 * fast_kernels(isa).lanes, rows = 5;
+    const auto from = floats(random, rows * (count + 2));
+    std::vector<float> to(static_cast<std::size_t>(rows * (count + 1)), 7.0f);
+    fast_read_kernels(isa).copy(to.data(), count + 1, from.data(), count + 2, rows, count);
+    for (Index r = 0; r < rows; ++r)
+      for (Index j = 0; j <= count; ++j)
+        ASSERT_EQ(at(to, r * (count + 1) + j), j < count ? at(from, r * (count + 2) + j) : 7.0)
+            << isa_name(isa);
   }
 }
 

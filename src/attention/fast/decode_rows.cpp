@@ -84,10 +84,10 @@ void DecodeRows::multiply(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock
     const Index first = steps.first / panel, end = steps.last / panel + 1;
     std::fill_n(of.first.begin() + static_cast<Index>(at(b, n)), count, first * panel);
     float* to = of.products.data() + static_cast<Index>(at(b, n)) * of.width;
-    for (Index p = first; p < end; ++p)
-      c.row_reads.products[1](to + (p - first) * panel, of.width, of.x.data(), of.x_width,
-                              t.table_of(slab) + p * panel * t.channels, t.channels,
-                              t.holds_numbers ? c.starts.line_of(r.b, r.h) + p * panel : nullptr);
+    c.row_reads.products[1](to, of.width, of.x.data(), of.x_width,
+                            t.table_of(slab) + first * panel * t.channels, panel * t.channels,
+                            end - first, t.channels,
+                            t.holds_numbers ? c.starts.line_of(r.b, r.h) + first * panel : nullptr);
   }
 }
 

@@ -130,10 +130,13 @@ void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool caref
     return c.is_capped() ? c.cap_kernels.strip[g.kind](block, strip, c.cap)
                          : c.kernels.strip[g.kind][start](block, strip);
   };
-  if (!careful && run(false)) return add_value_rows(c, w, g, keys, s.keys);
+  if (!careful) {
+    begin_value_rows(c, w, g, keys, s.keys);
+    if (run(false)) return add_value_rows(c, w, g, keys, s.keys, false);
+  }
   put_value_rows(c, w, g);  // relative to the references that rows have now
   if (!run(true)) std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
-  add_value_rows(c, w, g, keys, s.keys);
+  add_value_rows(c, w, g, keys, s.keys, true);
 }
 
 // All blocks of keys, for all groups or for those that are low.

@@ -122,9 +122,8 @@ void fill_levels(const FastCall& c, const RowGroup& g, const float* vectors,
   const Gates& gates = c.gates;
   const Index slab = slab_of(gates.term().table, g.row->b, g.row->h, c.H);
   const Index stride = gates.level_stride();
-  for (Index first = 0; first <= gates.last(); first += c.panel)
-    c.row_reads.products[g.kind](levels + first, stride, vectors, c.D,
-                                 gates.table(slab) + first * c.D, c.D, nullptr);
+  c.row_reads.products[g.kind](levels, stride, vectors, c.D, gates.table(slab), c.panel * c.D,
+                               block_count(gates.last() + 1, c.panel), c.D, nullptr);
   for (Index n = 0; n < g.rows; ++n, levels += stride)
     std::fill(levels + gates.last() + 1, levels + stride, levels[gates.last()]);
 }

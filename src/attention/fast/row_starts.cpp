@@ -191,30 +191,30 @@ class StripAdder {
     float* kept = of.kept.data() + g_.first * of.kept_width;
     if (first >= held.first && end <= held.first + held.count)
       return {kept - held.first * panel_, of.kept_width};
-    for (Index p = first; p < end; ++p) {
-      float* to = of.products.data() + (p - first) * panel_;
-      if (p >= held.first && p < held.first + held.count)
-        copy_panel(kept + (p - held.first) * panel_, of.kept_width, to, of.width);
-      else
-        multiply(t, of, p, to);
+    float* products = of.products.data();
+    Index next = first;
+    if (first >= held.first && first < held.first + held.count) {
+      next = held.first + held.count;
+      c_.row_reads.copy(products, of.width, kept + (first - held.first) * panel_, of.kept_width,
+                        g_.rows, (next - first) * panel_);
     }
-    const Index count = std::min(end - first, of.kept_width / panel_);
-    held = {end - count, count};
-    for (Index p = held.first; p < end; ++p)
-      copy_panel(of.products.data() + (p - first) * panel_, of.width,
-                 kept + (p - held.first) * panel_, of.kept_width);
-    return {of.products.data() - first * panel_, of.width};
+    multiply(t, of, next, end - next, products + (next - first) * panel_);
+    // The next block begins so many steps before the end of this one.
+    const Index again = std::max<Index>(steps.last + 2 - g_.rows, 0) / panel_;
+    held.first = std::clamp(again, std::max(first, end - of.kept_width / panel_), end - 1);
+    held.count = end - held.first;
+    c_.row_reads.copy(kept, of.kept_width, products + (held.first - first) * panel_, of.width,
+                      g_.rows, held.count * panel_);
+    return {products - first * panel_, of.width};
   }
-  void copy_panel(const float* from, Index from_width, float* to, Index to_width) const noexcept {
-    for (Index n = 0; n < g_.rows; ++n)
-      std::copy_n(from + n * from_width, panel_, to + n * to_width);
-  }
-  void multiply(const RowTerm& t, RowTermWork& of, Index p, float* to) const noexcept {
+  void multiply(const RowTerm& t, RowTermWork& of, Index first, Index panels,
+                float* to) const noexcept {
     const FastRow& r = *g_.row;
-    const float* start = t.holds_numbers ? c_.starts.line_of(r.b, r.h) + p * panel_ : nullptr;
+    const Index panel = panel_ * t.channels;
+    const float* start = t.holds_numbers ? c_.starts.line_of(r.b, r.h) + first * panel_ : nullptr;
     c_.row_reads.products[g_.kind](to, of.width, of.x.data() + g_.first * of.x_width, of.x_width,
-                                   t.table_of(t.slab(r.b, r.h, c_.H)) + p * panel_ * t.channels,
-                                   t.channels, start);
+                                   t.table_of(t.slab(r.b, r.h, c_.H)) + first * panel, panel,
+                                   panels, t.channels, start);
   }
 
   // The row of the table of each key for row n.
@@ -225,8 +225,7 @@ class StripAdder {
   void add_pairs(const RowTerm& t, RowTermWork& of) noexcept {
     RowTermWork::Panels& held = of.held[static_cast<std::size_t>(&g_ - w_.groups.data())];
     float* products = of.products.data() + g_.first * of.width;
-    for (; held.count * panel_ < of.width; ++held.count)
-      multiply(t, of, held.count, products + held.count * panel_);
+    if (held.count == 0) multiply(t, of, 0, held.count = of.width / panel_, products);
     own();
     for (Index n = 0; n < g_.count; ++n) {
       const float* x = products + n * of.width;
@@ -264,9 +263,9 @@ class StripAdder {
       if (of.done[static_cast<std::size_t>(n)] != 0) continue;
       of.done[static_cast<std::size_t>(n)] = 1;
       for (Index p = 0; p < panels; ++p)
-        c_.row_reads.products[0](of.columns.data() + n * rows * keys + p * panel_, keys,
-                                 table + n * rows * t.channels, t.channels,
-                                 of.packed + p * panel_ * of.packed_channels, t.channels, nullptr);
+        c_.row_reads.products[0](
+            of.columns.data() + n * rows * keys + p * panel_, keys, table + n * rows * t.channels,
+            t.channels, of.packed + p * panel_ * of.packed_channels, 0, 1, t.channels, nullptr);
     }
   }
   bool pack_own(const RowTerm& t, RowTermWork& of) noexcept {

@@ -64,6 +64,18 @@ bool take_table_row(const ConstTensorView& t, Index slab, Index row, double fact
   return bounded;
 }
 
+bool take_table_row(const FastReadKernels& k, const ConstTensorView& t, Index slab, Index row,
+                    double factor, float* to) noexcept {
+  if (row < 0 || t.dtype != DType::f64 || t.stride[3] != 1)
+    return take_table_row(t, slab, row, factor, to, 1);
+  const Index at =
+      slab / t.shape[1] * t.stride[0] + slab % t.shape[1] * t.stride[1] + row * t.stride[2];
+  const bool bounded =
+      k.narrow(to, static_cast<const double*>(t.data) + at, t.shape[3], factor, kLargestRow);
+  if (!bounded) std::fill_n(to, t.shape[3], 0.0f);
+  return bounded;
+}
+
 void add_table_rows(const RowSteps& t, const TensorView& to, Index slab, double factor,
                     const float* d, Index stride) noexcept {
   const Index channels = to.shape[3], batch = slab / to.shape[1], group = slab % to.shape[1];

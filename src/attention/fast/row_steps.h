@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attention/fast/starts.h"
+#include "kernels/attention/fast_reads.h"
 
 namespace posenc::inline v0::detail {
 
@@ -44,6 +45,9 @@ inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads
 // is 0.
 bool take_table_row(const ConstTensorView&, Index slab, Index row, double factor, float* to,
                     Index step) noexcept;
+// The same of adjacent channels.
+bool take_table_row(const FastReadKernels&, const ConstTensorView&, Index slab, Index row,
+                    double factor, float* to) noexcept;
 // Adds to a gradient of the table: factor times d[step], `stride` apart, to the row of each step.
 void add_table_rows(const RowSteps&, const TensorView& to, Index slab, double factor,
                     const float* d, Index stride) noexcept;

@@ -23,6 +23,13 @@ bool is_of_keys(const Term& t) noexcept {
   return term_class(t) == TermClass::key_rows;
 }
 
+// The rows of a panel, channel by channel.
+void transpose_panel(const FastKernels& k, const float* rows, Index channels, float* to) noexcept {
+  const void* from[2 * kMostLanes];
+  for (Index n = 0; n < 2 * k.lanes; ++n) from[n] = rows + n * channels;
+  k.pack_keys[0](to, from, 2 * k.lanes, channels, channels);
+}
+
 }  // namespace
 
 bool RowTerms::has(const Term& t) noexcept {
@@ -110,24 +117,27 @@ void RowTerms::pack_table(RowTerm& t, const FastKernels& k, CallArena& arena,
   const std::span<float> to = arena.array<float>(size + k.lanes);
   const std::span<std::uint8_t> bounded = arena.array<std::uint8_t>(slabs * units);
   t.table = to, t.bounded = bounded;
+  const Index most = size / kValuesPerTask, of_unit = t.of_keys ? 0 : unit * t.channels;
+  const std::span<float> rows =
+      arena.array<float>(task_count(executor, slabs * units, most) * of_unit);
   if (arena.counts()) return;
   std::fill_n(to.begin() + size, k.lanes, 0.0f);
-  parallel_for(
-      executor, slabs * units, slabs * t.slab_size / kValuesPerTask,
-      [&](Index begin, Index end) noexcept {
-        for (Index n = begin; n < end; ++n) {
-          const Index slab = n / units, first = n % units * unit;
-          float* x = to.data() + slab * t.slab_size + first * t.channels;
-          bool all = true;
-          for (Index s = 0; s < unit; ++s)
-            all = take_table_row(
-                      table, slab,
-                      first + s < t.steps() ? t.row[static_cast<std::size_t>(first + s)] : -1,
-                      factor, t.of_keys ? x + s * t.channels : x + s, t.of_keys ? 1 : panel) &&
-                  all;
-          bounded[static_cast<std::size_t>(n)] = all ? 1 : 0;
-        }
-      });
+  const FastReadKernels& reads = fast_read_kernels(active_isa());
+  parallel_for(executor, slabs * units, most, [&](Index begin, Index end, Index task) noexcept {
+    for (Index n = begin; n < end; ++n) {
+      const Index slab = n / units, first = n % units * unit;
+      float* x = to.data() + slab * t.slab_size + first * t.channels;
+      float* y = t.of_keys ? x : rows.data() + task * of_unit;
+      bool all = true;
+      for (Index s = 0; s < unit; ++s) {
+        const Index row =
+            first + s < t.steps() ? t.row[static_cast<std::size_t>(first + s)] : Index{-1};
+        all = take_table_row(reads, table, slab, row, factor, y + s * t.channels) && all;
+      }
+      if (!t.of_keys) transpose_panel(k, y, t.channels, x);
+      bounded[static_cast<std::size_t>(n)] = all ? 1 : 0;
+    }
+  });
   // One flag a slab, in front.
   for (Index slab = 0; slab < slabs; ++slab)
     bounded[static_cast<std::size_t>(slab)] =

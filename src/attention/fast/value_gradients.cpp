@@ -89,8 +89,8 @@ void ValueGradients::multiply(const ValueRowTerm& t, const ValueGroup& x, Index 
                               Index width) const noexcept {
   const FastRow& r = *x.group.row;
   const float* table = t.table.data() + t.slab(r.b, r.h, call_.H) * t.slab_size;
-  call_.row_reads.products[x.group.kind](to, width, x.g, g_width_,
-                                         table + panel * call_.panel * call_.V, call_.V, nullptr);
+  call_.row_reads.products[x.group.kind](
+      to, width, x.g, g_width_, table + panel * call_.panel * call_.V, 0, 1, call_.V, nullptr);
 }
 
 const float* ValueGradients::take_less(const ValueGroup& x, const float* less,

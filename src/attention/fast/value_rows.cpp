@@ -103,7 +103,7 @@ void ValueRows::pack_channels(ValueRowTerm& t, const FastKernels& k, CallArena& 
 
 ValueRowWork::ValueRowWork(const ValueRowTerm& t, const FastKernels& k, Index rows,
                            CallArena& arena)
-    : kept(arena.array<float>(rows)),
+    : before(arena.array<float>(rows * k.lanes)),
       step(arena.array<Index>(rows)),
       width(t.by_line ? std::min(t.steps(), k.block_keys + k.rows) : t.steps()) {
   sums = arena.array<float>(k.rows * width);
@@ -127,7 +127,15 @@ void multiply(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowT
 void put(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTerm& t,
          ValueRowWork& of) noexcept {
   Index& step = of.step[number_of(w, g)];
-  if (step >= 0) multiply(c, w, g, t, of.kept.data() + g.first, 1, step, 1);
+  if (step < 0) return;
+  const Index lanes = c.kernels.lanes;
+  const float *now = w.sums.data() + g.first * lanes, *before = of.before.data() + g.first * lanes;
+  float* grown = of.sums.data();
+  for (Index n = 0; n < g.rows; ++n, now += lanes, before += lanes) {
+    grown[n] = 0;
+    for (Index lane = 0; lane < lanes; ++lane) grown[n] += now[lane] - before[lane];
+  }
+  multiply(c, w, g, t, grown, 1, step, 1);
   step = -1;
 }
 
@@ -137,10 +145,14 @@ void sum_row(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTe
   const float* p = w.weights.data() + n * c.kernels.block_keys;
   const FastRow& r = g.row[n];
   if (t.by_line)
-    return each_step_sum(t.step + t.entry(c, r) + keys.begin, p, count,
-                         [&](Index step, float sum) { to[step - first] = sum; });
+    return c.row_reads.sum_steps(to - first, t.step + t.entry(c, r) + keys.begin, p, count);
   for (Index j = 0; j < count; ++j)
     if (const Index row = picked_row(c, *t.term, r, keys.begin + j); row >= 0) to[row] += p[j];
+}
+
+// The step that all pairs of a strip read; -1: there are several.
+Index only_step(const ValueRowTerm& t, const RowSteps::Range& steps) noexcept {
+  return t.by_line && steps.first == steps.last ? steps.first : -1;
 }
 
 }  // namespace
@@ -154,28 +166,35 @@ void clear_value_rows(const FastCall& c, FastWork& w, const RowGroup& g) noexcep
   }
 }
 
-void add_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
-                    Index count) noexcept {
+void begin_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run keys,
+                      Index count) noexcept {
   if (c.value_vectors == 0) return;
   std::size_t number = 0;
   for (const ValueRowTerm& t : c.value_rows.all()) {
     ValueRowWork& of = w.value_rows[number++];
-    const auto [first, last] = t.range(c, *g.row, g.count, keys.begin, count);
-    if (first == last && t.by_line) {
-      Index& step = of.step[number_of(w, g)];
-      if (step >= 0 && step != first) put(c, w, g, t, of);
-      for (Index n = 0; n < g.rows; ++n) {
-        float& kept = of.kept[static_cast<std::size_t>(g.first + n)];
-        kept = (step < 0 ? 0 : kept) +
-               c.row_reads.sum(w.weights.data() + n * c.kernels.block_keys, count);
-      }
-      step = first;
-      continue;
-    }
-    std::fill_n(of.sums.begin(), g.rows * of.width, 0.0f);
+    Index& step = of.step[number_of(w, g)];
+    const Index next = only_step(t, t.range(c, *g.row, g.count, keys.begin, count));
+    if (next == step) continue;
+    put(c, w, g, t, of);
+    step = next;
+    const Index lanes = c.kernels.lanes, at = g.first * lanes;
+    if (step >= 0) std::copy_n(w.sums.data() + at, g.rows * lanes, of.before.data() + at);
+  }
+}
+
+void add_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run keys, Index count,
+                    bool moved) noexcept {
+  if (c.value_vectors == 0) return;
+  std::size_t number = 0;
+  for (const ValueRowTerm& t : c.value_rows.all()) {
+    ValueRowWork& of = w.value_rows[number++];
+    const RowSteps::Range steps = t.range(c, *g.row, g.count, keys.begin, count);
+    if (!moved && only_step(t, steps) >= 0) continue;
+    const Index some = steps.last + 1 - steps.first;
+    for (Index n = 0; n < g.rows; ++n) std::fill_n(of.sums.data() + n * of.width, some, 0.0f);
     for (Index n = 0; n < g.count; ++n)
-      sum_row(c, w, g, t, keys, count, n, first, of.sums.data() + n * of.width);
-    multiply(c, w, g, t, of.sums.data(), of.width, first, last + 1 - first);
+      sum_row(c, w, g, t, keys, count, n, steps.first, of.sums.data() + n * of.width);
+    multiply(c, w, g, t, of.sums.data(), of.width, steps.first, some);
   }
 }
 

@@ -2,7 +2,8 @@
 // Rows of a table that are added to values (Shaw's): o_i += sum_j p_ij t(i, j).
 //
 // The weights of a strip are summed by step of the line (row_steps.h), and the sums multiplied with the rows of the
-// steps. Where all pairs of a strip and a block of keys read one row, the sums are kept until another row comes.
+// steps. Where all pairs of a strip and a block of keys read one row, that waits until another row comes: what the sums
+// of weights have grown by, which the strip adds anyway, are its weights.
 #pragma once
 #include <span>
 
@@ -55,17 +56,21 @@ class ValueRows {
 struct ValueRowWork {
   ValueRowWork(const ValueRowTerm&, const FastKernels&, Index rows, CallArena&);
 
-  std::span<float> kept;  // [rows]: weights that read `step` of their group
-  std::span<Index> step;  // by group; -1: nothing is kept
+  std::span<float>
+      before;  // [rows][lanes]: sums of weights before those that read `step` of their group
+  std::span<Index> step;  // by group; -1: no block of keys has read one step
   std::span<float> sums;  // [rows of a strip][width]: of weights by step
   Index width = 0;
 };
 
 // Before the blocks of keys of a group. Rows whose table float does not hold are left.
 void clear_value_rows(const FastCall&, FastWork&, const RowGroup&) noexcept;
-// The weights of a strip against `count` keys of a block.
-void add_value_rows(const FastCall&, FastWork&, const RowGroup&, Run keys, Index count) noexcept;
-// What is kept of a group goes to its output: before references move, and at the end.
+// Before a strip against `count` keys of a block.
+void begin_value_rows(const FastCall&, FastWork&, const RowGroup&, Run keys, Index count) noexcept;
+// The weights of the strip. moved: put_value_rows was called after it began.
+void add_value_rows(const FastCall&, FastWork&, const RowGroup&, Run keys, Index count,
+                    bool moved) noexcept;
+// What waits goes to the output of a group: before references move, and at the end.
 void put_value_rows(const FastCall&, FastWork&, const RowGroup&) noexcept;
 
 }  // namespace posenc::v0::detail

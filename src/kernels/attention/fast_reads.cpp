@@ -21,16 +21,18 @@ namespace {
 
 template <int R>
 HWY_NOINLINE void Products(float* HWY_RESTRICT to, Index to_row, const float* HWY_RESTRICT a,
-                           Index a_row, const float* HWY_RESTRICT b, Index channels,
-                           const float* start) noexcept {
-  F c[R][2];
-  POSENC_UNROLL for (int x = 0; x < 2; ++x) {
-    const F first = start == nullptr ? SetF(0) : LoadF(start + x * kLanes);
-    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r][x] = first;
+                           Index a_row, const float* HWY_RESTRICT b, Index b_panel, Index panels,
+                           Index channels, const float* start) noexcept {
+  for (Index p = 0; p < panels; ++p, to += kPanel, b += b_panel) {
+    F c[R][2];
+    POSENC_UNROLL for (int x = 0; x < 2; ++x) {
+      const F first = start == nullptr ? SetF(0) : LoadF(start + p * kPanel + x * kLanes);
+      POSENC_UNROLL for (int r = 0; r < R; ++r) c[r][x] = first;
+    }
+    AddProduct(c, a, a_row, 1, b, kPanel, channels);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < 2; ++x)
+        StoreF(to + r * to_row + x * kLanes, c[r][x]);
   }
-  AddProduct(c, a, a_row, 1, b, kPanel, channels);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < 2; ++x)
-      StoreF(to + r * to_row + x * kLanes, c[r][x]);
 }
 
 template <int R, int N>
@@ -65,6 +67,69 @@ float Sum(const float* x, Index count) noexcept {
 void AddSlice(float* to, const float* from, Index count) noexcept {
   for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(to + j), LoadF(from + j)));
 }
+
+void Copy(float* to, Index to_row, const float* from, Index from_row, Index rows,
+          Index count) noexcept {
+  for (Index r = 0; r < rows; ++r)
+    for (Index j = 0; j < count; j += kLanes)
+      StoreF(to + r * to_row + j, LoadF(from + r * from_row + j));
+}
+
+// A vector of steps that all differ, or are one, needs no look at each.
+void SumSteps(float* to, const std::int32_t* step, const float* x, Index count) noexcept {
+  for (Index j = 0; j < count;) {
+    const std::int32_t at = step[j];
+    const Index last = j + kLanes - 1;
+    const std::int32_t others = last < count ? step[last] - at : -1;
+    if (others == static_cast<std::int32_t>(kLanes) - 1) {
+      StoreF(to + at, AddF(LoadF(to + at), LoadF(x + j)));
+      j += kLanes;
+      continue;
+    }
+    float sum = 0;
+    if (others == 0) {
+      F of_lanes = SetF(0);
+      for (; j + kLanes <= count && step[j + kLanes - 1] == at; j += kLanes)
+        of_lanes = AddF(of_lanes, LoadF(x + j));
+      sum = SumF(of_lanes);
+    }
+    for (; j < count && step[j] == at; ++j) sum += x[j];
+    to[at] += sum;
+  }
+}
+
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
+bool Narrow(float* to, const double* from, Index count, double factor, float most) noexcept {
+  bool bounded = true;
+  for (Index n = 0; n < count; ++n) {
+    to[n] = static_cast<float>(factor * from[n]);
+    bounded = bounded && std::fabs(to[n]) <= most;
+  }
+  return bounded;
+}
+#else
+bool Narrow(float* to, const double* from, Index count, double factor, float most) noexcept {
+  const hn::ScalableTag<double> wide;
+  const hn::Rebind<float, decltype(wide)> half;
+  constexpr Index kDoubles = kLanes / 2;
+  const auto limit = hn::Set(half, most);
+  const auto by = hn::Set(wide, factor);
+  auto beyond = hn::Lt(limit, hn::Zero(half));
+  Index n = 0;
+  for (; n + kDoubles <= count; n += kDoubles) {
+    const auto y = hn::DemoteTo(half, hn::Mul(by, hn::LoadU(wide, from + n)));
+    hn::StoreU(y, half, to + n);
+    // NaN is no number up to the limit.
+    beyond = hn::Or(beyond, hn::Not(hn::Le(hn::Abs(y), limit)));
+  }
+  bool bounded = hn::AllFalse(half, beyond);
+  for (; n < count; ++n) {
+    to[n] = static_cast<float>(factor * from[n]);
+    bounded = bounded && std::fabs(to[n]) <= most;
+  }
+  return bounded;
+}
+#endif
 
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 void AddIndexed(float* to, const float* from, const std::int32_t* index, Index count) noexcept {
@@ -105,7 +170,10 @@ constexpr FastReadKernels kReadKernels{{Products<kStripRows>, Products<kFewRows>
                                        Sum,
                                        AddSlice,
                                        AddIndexed,
-                                       AddColumns};
+                                       AddColumns,
+                                       Copy,
+                                       SumSteps,
+                                       Narrow};
 
 }  // namespace
 

@@ -8,10 +8,10 @@
 namespace posenc::inline v0::detail {
 
 struct FastReadKernels {
-  // to[r][n] = start[n] + sum_c a[r][c] b[c][n], n of a panel; start null: 0. Rows of `to` and `a` lie to_row and a_row
-  // apart. By number of rows, as FastKernels::strip.
+  // to[r][n] = start[n] + sum_c a[r][c] b[c][n], n of `panels` panels; start null: 0. Rows of `to` and `a` lie to_row and
+  // a_row apart, panels of b b_panel. By number of rows, as FastKernels::strip.
   void (*products[2])(float* to, Index to_row, const float* a, Index a_row, const float* b,
-                      Index channels, const float* start) noexcept;
+                      Index b_panel, Index panels, Index channels, const float* start) noexcept;
   // out[r][c] += sum_n a[r][n] b[n][c]. out: FastStrip::out, of `vectors` vectors of channels; b: [panels of channels][n]
   // [panel], a panel of channels b_panel after the other. By number of rows.
   void (*add_values[2])(float* out, const float* a, Index a_row, const float* b, Index b_panel,
@@ -26,6 +26,14 @@ struct FastReadKernels {
   // to[r][j] += from[index[j - r]][j]. Rows of `to` and `from` lie to_row and from_row apart.
   void (*add_columns)(float* to, Index to_row, Index rows, const float* from, Index from_row,
                       const std::int32_t* index, Index count) noexcept;
+  // to[r][j] = from[r][j]
+  void (*copy)(float* to, Index to_row, const float* from, Index from_row, Index rows,
+               Index count) noexcept;
+
+  // to[step[j]] += x[j], j < count. Steps count up, each by 1 at most.
+  void (*sum_steps)(float* to, const std::int32_t* step, const float* x, Index count) noexcept;
+  // to[n] = factor * from[n], n < count. False: one of them is not finite or beyond `most`.
+  bool (*narrow)(float* to, const double* from, Index count, double factor, float most) noexcept;
 };
 const FastReadKernels& fast_read_kernels(Isa);
 
