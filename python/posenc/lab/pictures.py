@@ -23,6 +23,7 @@ STYLES: dict[str, Style] = {  # the same scheme looks the same in every picture
 SPARE = [(c, d, m) for d, m in ((DOTTED, "diamond"), (MIXED, "triangle"), (DASHED, "square"), (SOLID, "cross"))
          for c in (ORANGE, BLUE, GREEN, RED, SKY, PINK, GREY, BLACK)]
 LONGEST = 36  # letters of a label
+NARROWEST = 0.4  # nats from the lower to the upper edge, so that noise does not fill a picture
 HIGHEST = 2.5  # a loss this far above the least is not drawn to scale: how far a curve exploded says nothing
 
 
@@ -95,7 +96,7 @@ def _range(lines: Sequence[Line]) -> tuple[float, float]:
     low = min(numbers)
     least = min(point[1] for line in lines for point in line.points)
     high = min(max(numbers), max(least + HIGHEST, *(line.points[0][1] + 0.1 for line in lines)))
-    pad = max(0.06 * (high - low), 0.01)
+    pad = max(0.06 * (high - low), (NARROWEST - (high - low)) / 2)
     return max(0.0, low - pad), high + pad
 
 

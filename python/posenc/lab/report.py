@@ -38,6 +38,7 @@ aside .title,aside .source{font-size:.78rem;color:#555;max-width:26rem;margin:0}
 
 def write(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
     """Writes the report of these runs into a folder and returns the paths."""
+    results.check(rows)
     return _write(rows, {"": judge(rows)}, Path(folder), "Train short, test long", [])
 
 
@@ -67,12 +68,18 @@ def compare(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[st
 
 def text(rows: Sequence[Row]) -> str:
     """Tables and claims for a terminal."""
+    results.check(rows)
     judged = judge(rows)
     parts = [f"{part.caption or section.title}\n{part.text()}\n" for section in build(rows, {"": judged}, []) if section.anchor in IN_TEXT
              for part in section.parts if isinstance(part, Table) and not part.tall and "_exact" not in part.name]
+    missing = [claim["name"] for claim in judged if claim["verdict"] == "not_run"]
     for claim in judged:
+        if claim["name"] in missing:
+            continue
         parts.append(f"{claim['name']:4}{VERDICTS[claim['verdict']]}: {claim['title']}. {claim['note']}")
         parts += [f"      {SIGNS['pass' if check['holds'] else 'fail']} {check['text']}" for check in claim["checks"]]
+    if missing:
+        parts.append(f"Claims that were not run, because runs are missing or failed: {', '.join(missing)}. report.html says which.")
     return "\n".join(parts) + "\n"
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 SCHEMA = "posenc.lab/1"
 FILE = "results.jsonl"
@@ -32,6 +32,28 @@ def scheme_of(row: Row) -> str:
     """The SCHEME that ran, and whether its positions were drawn in training."""
     positions = row["options"].get("positions", "counted")
     return str(row["scheme"]) if positions == "counted" else f"{row['scheme']}, {positions} positions"
+
+
+def groups(rows: Iterable[Row]) -> list[tuple[str, str, list[Row]]]:
+    """Runs that may be compared: (suffix of file names, words for what sets the group apart, runs)."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(group_of(row), []).append(row)
+    options = [made[0]["options"] for made in found.values()]
+    differing = sorted({name for one in options for name in one if name != "positions" and any(other.get(name) != one[name] for other in options)})
+    result = []
+    for i, made in enumerate(found.values()):
+        words = ", ".join(f"{name} {made[0]['options'].get(name)}" for name in differing)
+        result.append(("" if i == 0 else f"_{i + 1}", f" ({words})" if words else "", _told_apart(made)))
+    return result
+
+
+def _told_apart(rows: list[Row]) -> list[Row]:
+    """Where a label names several schemes, it becomes label and SCHEME."""
+    schemes: dict[str, set[str]] = {}
+    for row in rows:
+        schemes.setdefault(row["label"], set()).add(scheme_of(row))
+    return [{**row, "label": f"{row['label']}: {scheme_of(row)}"} if len(schemes[row["label"]]) > 1 else row for row in rows]
 
 
 def numbers_of(row: Row) -> str:
@@ -73,6 +95,14 @@ def load(path: str | os.PathLike[str]) -> tuple[list[Row], list[str]]:
         if problem is not None:
             problems.append(f"{file}, line {number}: {problem}")
     return rows, problems
+
+
+def check(rows: Iterable[Row]) -> None:
+    """Raises ValueError for the first run that results.jsonl must not have."""
+    for row in rows:
+        problem = next(_problems(row), None)
+        if problem:
+            raise ValueError(f"the run of {row.get('task')}, {row.get('label')}, seed {row.get('seed')}: {problem}")
 
 
 def _read_line(line: bytes) -> tuple[Row | None, str | None]:

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Sequence, Union
 from . import pictures
 from .claims import VERDICTS
 from .pictures import Line, Panel
-from .results import ACCURACY_TASKS, Row, group_of, scheme_of
+from .results import ACCURACY_TASKS, Row, group_of, groups, scheme_of
 from .tables import Long, Span, Table
 
 Claims = Mapping[str, Sequence[Row]]  # judged claims, by the name of the folder that they judge
@@ -74,28 +74,6 @@ def build(rows: Sequence[Row], judged: Claims, published: Sequence[Mapping[str, 
         place = next((s for s in found if table["task"] in tasks and s.anchor == places.get(table["task"])), rest)
         place.parts.append(_published(table))
     return [*found, rest, limits]
-
-
-def groups(rows: Iterable[Row]) -> list[tuple[str, str, list[Row]]]:
-    """Runs that may be compared: (suffix of file names, words for what sets the group apart, runs)."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(group_of(row), []).append(row)
-    options = [made[0]["options"] for made in found.values()]
-    differing = sorted({name for one in options for name in one if name != "positions" and any(other.get(name) != one[name] for other in options)})
-    result = []
-    for i, made in enumerate(found.values()):
-        words = ", ".join(f"{name} {made[0]['options'].get(name)}" for name in differing)
-        result.append(("" if i == 0 else f"_{i + 1}", f" ({words})" if words else "", _told_apart(made)))
-    return result
-
-
-def _told_apart(rows: list[Row]) -> list[Row]:
-    """Where a label names several schemes, it becomes label and SCHEME."""
-    schemes: dict[str, set[str]] = {}
-    for row in rows:
-        schemes.setdefault(row["label"], set()).add(scheme_of(row))
-    return [{**row, "label": f"{row['label']}: {scheme_of(row)}"} if len(schemes[row["label"]]) > 1 else row for row in rows]
 
 
 def spans(rows: Iterable[Row], *path: str) -> dict[str, dict[int, Span]]:
@@ -242,9 +220,12 @@ def _attention(rows: Sequence[Row]) -> Section:
             if row["values"]["distances"] == first["distances"]:
                 shares.setdefault(row["label"], []).append(row["values"]["attention"])
         means = {label: [[[sum(bins) / len(bins) for bins in zip(*heads)] for heads in zip(*layers)] for layers in zip(*runs)] for label, runs in shares.items()}
-        section.parts.append(Picture(f"attention{suffix}", pictures.attention(f"Attention by distance{words}", means, first["distances"])))
+        seen = [i for i in range(len(first["distances"])) if any(heads[i] > 0 for layers in means.values() for layer in layers for heads in layer)]
+        bins = slice(min(seen, default=0), max(seen, default=0) + 1)  # a decoder sees nothing ahead
+        means, distances = {label: [[heads[bins] for heads in layer] for layer in layers] for label, layers in means.items()}, first["distances"][bins]
+        section.parts.append(Picture(f"attention{suffix}", pictures.attention(f"Attention by distance{words}", means, distances)))
         body: list[list[Any]] = [[label, i, j, *heads] for label, layers in means.items() for i, layer in enumerate(layers, 1) for j, heads in enumerate(layer, 1)]
-        section.parts.append(Table(f"attention{suffix}", ["scheme", "layer", "head", *(f"from {d:g}" for d in first["distances"])], body,
+        section.parts.append(Table(f"attention{suffix}", ["scheme", "layer", "head", *(f"from {d:g}" for d in distances)], body,
                                    caption="Every share", tall=True, folded=True))
     return section
 

@@ -89,6 +89,13 @@ def test_a_curve_that_starts_high_is_whole():
     assert "none" in texts(svg) and "6" in texts(svg)
 
 
+def test_noise_does_not_fill_a_picture():
+    """2.00 and 2.02 are drawn on an axis of 0.4 nats: a twentieth of its height apart."""
+    svg = checked(draw([line("rope", [2.0, 2.02])]))
+    first, last = (float(point.split(",")[1]) for point in next(svg.iter(SVG + "polyline")).get("points").split())
+    assert first - last == pytest.approx((372 - 62) * .02 / .4, abs=.2)
+
+
 @pytest.mark.parametrize("numbers", [[2.0], [0.0, 0.0], [2.0, 2.0]])
 def test_flat_and_short_curves(numbers):
     checked(draw([line("rope", numbers)]))

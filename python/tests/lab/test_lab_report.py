@@ -140,7 +140,9 @@ def test_text_for_a_terminal(rows):
     text = report.text(rows)
     assert "alibi           2  2.100  2.130  2.135  2.140" in text
     assert "A1  PASS: ALiBi stays flat. Means of 2 seeds." in text and "      ✗ linear minus none at 4 ×, zero-shot is 0.61 (limit: below 0, not met)" in text
-    assert "sha" not in text and "<" not in text
+    assert "sha" not in text and "<" not in text and "not run" not in text
+    alone = report.text([row for row in rows if row["task"] == "shift"])
+    assert "A7  PASS" in alone and alone.endswith("failed: A1, A2, A3, A4, A5, A6, A8, A9, A10, A11, D1, D2, D3. report.html says which.\n")
 
 
 def test_failed_runs_are_listed_not_plotted(tmp_path, rows):
@@ -165,6 +167,16 @@ def test_one_label_of_two_schemes_is_told_apart(tmp_path, rows):
     assert {"alibi: alibi", "alibi: alibi offset=1"} <= {row["scheme"] for row in parsed(written["loss.csv"])}
 
 
+def test_attention_of_a_decoder_leaves_out_what_is_ahead(tmp_path):
+    row = stored.lm("alibi", 0, [2.0, 2.1])
+    row["values"] |= {"distances": [-4, -1, 0, 2, 8], "attention": [[[0, 0, .5, .5, 0], [0, 0, 1.0, 0, 0]]]}
+    written = {path.name: path.read_text() for path in report.write([row], tmp_path)}
+    assert written["attention.csv"] == "scheme,layer,head,from 0,from 2\nalibi,1,1,0.5,0.5\nalibi,1,2,1.0,0.0\n" and "ahead" not in written["attention.svg"]
+    row["values"]["attention"][0][1][0] = .25
+    written = {path.name: path.read_text() for path in report.write([row], tmp_path)}
+    assert written["attention.csv"].startswith("scheme,layer,head,from -4,from -1,from 0,from 2\n") and "ahead" in written["attention.svg"]
+
+
 def test_drawn_positions_are_a_scheme_of_their_own(tmp_path, rows):
     """They stand beside the others, and their SCHEME says so."""
     rows += [{**stored.lm("randomized", 0, [2.3] * 4, positions="randomized"), "scheme": stored.SCHEMES["rope"]}]
@@ -185,6 +197,13 @@ def test_labels_are_text_and_not_markup(tmp_path):
     assert "<script" not in written["report.html"] and label in Page(written["report.html"]).words
     xml.etree.ElementTree.fromstring(written["loss.svg"])
     assert parsed(written["loss.csv"])[0]["scheme"] == label
+
+
+@pytest.mark.parametrize("call", [report.text, lambda rows: report.write(rows, "never_written")])
+def test_wrong_runs(call, rows):
+    del rows[9]["values"]["loss"]
+    with pytest.raises(ValueError, match="the run of lm, alibi, seed 1: values.loss is missing; it must be an object of lengths"):
+        call(rows)
 
 
 def test_no_runs(tmp_path):
