@@ -108,24 +108,24 @@ def _accuracy(label: str, times: int, minus: str = "") -> Value:
 def _yarn(mode: str, name: str) -> list[Check]:
     optional = mode != "yarn"
     return [Check(f"{mode}_below_ntk", f"{name} minus NTK at 4 ×", "<", 0, _scaled(mode, "ntk"), optional),
-            Check(f"{mode}_loses", f"{name} at 4 × minus no scaling in length", "<", 0.25,
+            Check(f"{mode}_loses", f"{name} at 4 × minus no scaling at 1 ×", "<", 0.25,
                   lambda seed: seed.scaled(mode, "zero", 4) - seed.scaled("none", "zero", 1), optional)]
 
 
 NAMES = {"sinusoidal": "sinusoidal", "learned": "learned", "rope": "RoPE", "alibi": "ALiBi", "t5": "T5", "kerple": "KERPLE"}
 CLAIMS = (
     Claim("A1", "ALiBi stays flat", "lm",
-          [Check("alibi", "loss at 8 × minus loss in length", "within", 0.10, _loss("alibi", 8, "alibi", 1))]),
+          [Check("alibi", "loss at 8 × minus loss at 1 ×", "within", 0.10, _loss("alibi", 8, "alibi", 1))]),
     Claim("A2", "Absolute positions fall off a cliff", "lm",
-          [Check("learned", "learned, loss at 2 × minus loss in length", ">", 0.8, _loss("learned", 2, "learned", 1)),
-           Check("sinusoidal", "sinusoidal, loss at 2 × minus loss in length", ">", 0.5, _loss("sinusoidal", 2, "sinusoidal", 1))]),
-    Claim("A3", "RoPE is among the best in length, then explodes", "lm",
-          [*(Check(f"rope_minus_{x}", f"RoPE minus {x} in length", "<=", 0.03, _loss("rope", 1, x, 1)) for x in ("learned", "sinusoidal", "none")),
-           Check("rope", "RoPE at 4 × minus RoPE in length", ">", 0.8, _loss("rope", 4, "rope", 1))]),
+          [Check("learned", "learned, loss at 2 × minus loss at 1 ×", ">", 0.8, _loss("learned", 2, "learned", 1)),
+           Check("sinusoidal", "sinusoidal, loss at 2 × minus loss at 1 ×", ">", 0.5, _loss("sinusoidal", 2, "sinusoidal", 1))]),
+    Claim("A3", "RoPE is among the best at the trained length and explodes beyond it", "lm",
+          [*(Check(f"rope_minus_{x}", f"RoPE minus {x} at 1 ×", "<=", 0.03, _loss("rope", 1, x, 1)) for x in ("learned", "sinusoidal", "none")),
+           Check("rope", "RoPE at 4 × minus RoPE at 1 ×", ">", 0.8, _loss("rope", 4, "rope", 1))]),
     Claim("A4", "At 8 × ALiBi is best, then T5's bias, then the others", "lm",
           [Check("alibi_minus_t5", "ALiBi minus T5", "<", 0, _loss("alibi", 8, "t5", 8)),
            *(Check(f"t5_minus_{x}", f"T5 minus {NAMES[x]}", "<", 0, _loss("t5", 8, x, 8)) for x in ("sinusoidal", "learned", "rope"))]),
-    Claim("A5", "A decoder without positions works, but is worst in length", "lm",
+    Claim("A5", "A decoder without positions works, but is worst at the trained length", "lm",
           [Check(f"none_minus_{x}", f"none minus {NAMES[x]}", ">", 0, _loss("none", 1, x, 1)) for x in NAMES]),
     Claim("A6", "KERPLE is about as good as ALiBi at 8 ×", "lm",
           [Check("kerple_minus_alibi", "KERPLE minus ALiBi", "<=", 0.1, _loss("kerple", 8, "alibi", 8))]),

@@ -22,6 +22,7 @@ STYLES: dict[str, Style] = {  # the same scheme looks the same in every picture
 }
 SPARE = [(c, d, m) for d, m in ((DOTTED, "diamond"), (MIXED, "triangle"), (DASHED, "square"), (SOLID, "cross"))
          for c in (ORANGE, BLUE, GREEN, RED, SKY, PINK, GREY, BLACK)]
+BAND = 0.11  # opacity
 LONGEST = 36  # letters of a label
 NARROWEST = 0.4  # nats from the lower to the upper edge, so that noise does not fill a picture
 HIGHEST = 2.5  # a loss this far above the least is not drawn to scale: how far a curve exploded says nothing
@@ -140,7 +141,7 @@ def _line(axes: Axes, line: Line, style: Style) -> None:
     if any(least < most for _, _, least, most in line.points) and len(line.points) > 1:
         upper = _clipped(axes, [(length, most) for length, _, _, most in line.points], cut=False)
         lower = _clipped(axes, [(length, least) for length, _, least, _ in line.points], cut=False)
-        axes.body.append(f'<polygon points="{_path(upper + lower[::-1])}" fill="{colour}" opacity=".13"/>')
+        axes.body.append(f'<polygon points="{_path(upper + lower[::-1])}" fill="{colour}" opacity="{BAND:g}"/>')
     for part in _parts(_clipped(axes, [(length, mean) for length, mean, _, _ in line.points])):
         axes.body.append(f'<polyline points="{_path(part)}" fill="none" stroke="{colour}" stroke-width="2.2" stroke-linejoin="round"'
                          + (f' stroke-dasharray="{dashes}"' if dashes else "") + "/>")

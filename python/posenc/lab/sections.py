@@ -110,8 +110,8 @@ def _failed(rows: Sequence[Row]) -> Section:
 
 def _claims(judged: Claims) -> Section:
     section = Section("claims", "Claims")
-    section.parts.append("Each claim compares means over seeds, of runs with the same seed and options, with a limit. Claims A are asserted. Claims D are orders "
-                         "of papers that are not expected at this size.")
+    section.parts.append("Each claim compares means over seeds, of runs with the same seed and options, with a limit. 1 × is the trained length, 2 × twice that length. "
+                         "Claims A are asserted. Claims D are orders of papers that are not expected at this size.")
     several = len(judged) > 1
     section.parts.append([{**claim, "title": f"{claim['title']} ({folder})" if several else claim["title"]}
                           for same in zip(*judged.values()) for folder, claim in zip(judged, same)])
