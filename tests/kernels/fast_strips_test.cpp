@@ -94,17 +94,29 @@ TEST(FastStrips, PacksWhatItReads) {
           ASSERT_TRUE(k.take_row[type](taken.data(), data, channels, 0.5f));
           for (Index c = 0; c < channels; ++c)
             ASSERT_EQ(taken[static_cast<std::size_t>(c)], 0.5f * want[static_cast<std::size_t>(c)]);
-          float dot = 0, want_dot = 0;
-          ASSERT_TRUE(k.dot[type](data, data, channels, dot));
-          for (Index c = 0; c < channels; ++c)
-            want_dot += want[static_cast<std::size_t>(c)] * want[static_cast<std::size_t>(c)];
-          ASSERT_NEAR(dot, want_dot, 1e-5f * want_dot);
-          ASSERT_TRUE(k.is_bounded[type](data, channels, 3));
-          rows[0] = data;
+          Floats dots(static_cast<std::size_t>(keys));
+          ASSERT_TRUE(
+              k.dot_rows[type](data, channels, data, channels, keys, channels, dots.data()));
+          for (Index j = 0; j < keys; ++j) {
+            float want_dot = 0;
+            for (Index c = 0; c < channels; ++c)
+              want_dot += want[static_cast<std::size_t>(j * channels + c)] *
+                          want[static_cast<std::size_t>(j * channels + c)];
+            ASSERT_NEAR(dots[static_cast<std::size_t>(j)], want_dot, 1e-5f * want_dot);
+          }
+          ASSERT_TRUE(k.are_bounded[type](data, channels, keys, channels, 3));
+          ASSERT_TRUE(k.are_bounded[type](data, channels, keys, channels / 2, 3));
           const Floats factors(static_cast<std::size_t>(keys), -2.0f);
-          Floats all(static_cast<std::size_t>(size));
-          ASSERT_TRUE(k.take_rows[type](all.data(), rows.data(), keys, channels, factors.data()));
-          for (std::size_t n = 0; n < all.size(); ++n) ASSERT_EQ(all[n], -2.0f * want[n]);
+          for (const Index width : {channels, channels + 3})
+            for (const bool given : {true, false}) {
+              Floats all(static_cast<std::size_t>(keys * width), 7.0f);
+              ASSERT_TRUE(k.take_rows[type](all.data(), width, rows.data(), keys, channels,
+                                            given ? factors.data() : nullptr));
+              for (Index j = 0; j < keys; ++j)
+                for (Index c = 0; c < width; ++c)
+                  ASSERT_EQ(all[static_cast<std::size_t>(j * width + c)],
+                            c < channels ? (given ? -2.0f : 1.0f) * at(j, c) : 7.0f);
+            }
         }
   });
 }
@@ -121,13 +133,22 @@ TEST(FastStrips, NumbersThatFloatCannotWorkWithAreNamed) {
         EXPECT_FALSE(k.pack_values[0](to.data(), row, 1, 37));
         EXPECT_FALSE(k.take_row[0](to.data(), x.data(), 37, 1.0f));
         const Floats ones(37, 1.0f), factors(2, 1.0f);
-        float dot = 0;
-        EXPECT_FALSE(k.dot[0](x.data(), ones.data(), 37, dot));
-        EXPECT_FALSE(k.dot[0](ones.data(), x.data(), 37, dot));
-        EXPECT_FALSE(k.is_bounded[0](x.data(), 37, 1));
-        EXPECT_FALSE(k.is_bounded[0](ones.data(), 37, bad));
         const void* two[] = {x.data(), ones.data()};
-        EXPECT_FALSE(k.take_rows[0](to.data(), two, 2, 37, factors.data()));
+        EXPECT_FALSE(k.take_rows[0](to.data(), 37, two, 2, 37, factors.data()));
+        // The number stands in the first or in the second of two rows 37 apart.
+        for (const bool second : {true, false}) {
+          Floats rows(74, 1.0f);
+          const Floats good(74, 1.0f);
+          rows[at + (second ? 37 : 0)] = bad;
+          float dots[2];
+          EXPECT_FALSE(k.dot_rows[0](rows.data(), 37, good.data(), 37, 2, 37, dots));
+          EXPECT_FALSE(k.dot_rows[0](good.data(), 37, rows.data(), 37, 2, 37, dots));
+          EXPECT_FALSE(k.are_bounded[0](rows.data(), 37, 2, 37, 1));
+          EXPECT_FALSE(k.are_bounded[0](good.data(), 37, 2, 37, bad));
+          // Between rows anything may stand.
+          EXPECT_EQ(k.are_bounded[0](rows.data(), 37, 2, 30, 1), at >= 30);
+          EXPECT_EQ(k.dot_rows[0](rows.data(), 37, good.data(), 37, 2, 30, dots), at >= 30);
+        }
       }
   });
 }
@@ -147,11 +168,34 @@ TEST(FastStrips, SumsOfLanes) {
 
 TEST(FastStrips, AddsRows) {
   on_every_isa_fast([](const FastKernels& k) {
-    Floats x, y(38, 2.0f);
-    for (int n = 0; n < 37; ++n) x.push_back(static_cast<float>(n));
-    k.add_row(y.data(), x.data(), 37, 0.5f);
-    for (std::size_t n = 0; n < 37; ++n) EXPECT_EQ(y[n], 2 + 0.5f * static_cast<float>(n));
-    EXPECT_EQ(y[37], 2);
+    Floats x, y(100, 2.0f);
+    for (int n = 0; n < 80; ++n) x.push_back(static_cast<float>(n));
+    k.add_rows(y.data(), 45, x.data(), 40, 2, 37, 0.5f);
+    for (std::size_t n = 0; n < y.size(); ++n) {
+      const std::size_t row = n / 45, c = n % 45;
+      const bool added = row < 2 && c < 37;
+      EXPECT_EQ(y[n], added ? 2 + 0.5f * static_cast<float>(row * 40 + c) : 2) << n;
+    }
+  });
+}
+
+// Against std::exp2, in double.
+TEST(FastStrips, SplitsSums) {
+  on_every_isa_fast([](const FastKernels& k) {
+    std::vector<double> sums{HUGE_VAL, 0, 0.5, -0.5, 1.25, -0x1p22, 0x1p22, 3e6 + 0.499};
+    for (int n = 0; n < 300; ++n) sums.push_back(n * 0.0371 - 4.9);
+    const std::vector<double> less(sums.size(), -3.7);
+    std::vector<double> reference(sums.size());
+    Floats rest(sums.size()), less_rest(rest);
+    k.split_sums(sums.data(), less.data(), static_cast<Index>(sums.size()), reference.data(),
+                 rest.data(), less_rest.data());
+    for (std::size_t n = 0; n < sums.size(); ++n) {
+      const bool some = sums[n] < HUGE_VAL;
+      ASSERT_EQ(reference[n], some ? std::nearbyint(sums[n]) : 0);
+      const double want = some ? std::exp2(reference[n] - sums[n]) : 0;
+      ASSERT_NEAR(static_cast<double>(rest[n]), want, 0x1p-24 * want * 1.001) << sums[n];
+      ASSERT_NEAR(static_cast<double>(less_rest[n]), -3.7 * want, 0x1p-24 * 3.7 * want * 1.001);
+    }
   });
 }
 

@@ -131,6 +131,13 @@ VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPl
   return bounds_of(c, orders_seen(c, b, h, p.order), p);
 }
 
+bool are_places_alike(const ReadyCall& c) noexcept {
+  const Mask& m = c.args.mask;
+  return c.sequence.empty() && c.args.block_table.empty() && c.query_order_rows == 1 &&
+         m.query_offsets.empty() && m.prefix.empty() && m.key_length.empty() &&
+         m.chunk_origin.empty();
+}
+
 Index most_runs(const ReadyCall& c) noexcept {
   return reads_keys(c) ? c.Tk / 2 + 2 : 2;
 }
@@ -189,7 +196,8 @@ std::span<const std::uint8_t> tiles_seen(const ReadyCall& c, bool own, CallArena
   const Index tiles = whole_tiles(c.Tk) / kTile;
   const std::span<std::uint8_t> seen = arena.objects<std::uint8_t>(c.R * tiles);
   const bool by_head = !m.head_side.empty() || (!m.chunk_origin.empty() && m.chunk > 0);
-  for (Index b = 0; b < c.B; ++b)
+  const Index found = !own && are_places_alike(c) ? std::min<Index>(1, c.B) : c.B;
+  for (Index b = 0; b < found; ++b)
     for (Index h = 0; h < (by_head ? c.H : 1); ++h)
       for (Index i = 0; i < c.Tq; ++i) {
         const QueryPlace p = c.place(b, i);
@@ -199,6 +207,7 @@ std::span<const std::uint8_t> tiles_seen(const ReadyCall& c, bool own, CallArena
           std::fill(row + run.begin / kTile, row + whole_tiles(run.end) / kTile, std::uint8_t{1});
         if (const Index j = own ? c.own_key(p) : -1; j >= 0) row[j / kTile] = 1;
       }
+  for (Index b = found; b < c.B; ++b) std::copy_n(seen.begin(), tiles, seen.begin() + b * tiles);
   return seen;
 }
 

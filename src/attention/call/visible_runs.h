@@ -17,6 +17,8 @@ struct VisibleBounds {
   Runs runs() const&& = delete;  // a view of a temporary
 };
 VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
+// Whether place(b, i), but for its row, and the bounds of a query are the same for every b.
+bool are_places_alike(const ReadyCall&) noexcept;
 
 // The keys that query i of head h sees, in storage order; those of `keys` alone. Runs that a query may have:
 // most_runs; among n keys at most n / 2 + 2.

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "attention/call/pieces.h"
-#include "attention/fast/backward_call.h"
+#include "attention/fast/backward_rows.h"
 #include "attention/fast/engine.h"
 #include "attention/fast/stage_gradients.h"
 #include "core/element.h"
@@ -27,71 +27,6 @@ Piece piece_of(const BackwardCall& c, Index n) noexcept {
           n / c.cut.slices % c.G,
           slice,
           {first, std::min(c.Tk, first + c.cut.slice_keys)}};
-}
-
-// q, the gradient of the output and the reference of each row. The reference is a whole number, which start values lose
-// nothing to; what it leaves of the sum of weights is a factor of the gradient. Rows that see no key have the factor 0.
-void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, Index h,
-               BackwardWork& w) noexcept {
-  find_rows(c, {b, h, h + 1, 0, c.Tq, b}, w);
-  take_row_terms(c, w);
-  c.row_gradients.begin_head(b, h, w.row_gradients);
-  c.gate_gradients.begin_head(b, h, w, w.gate_gradients);
-  c.stick_gradients.begin_head(b, h, c.facts, w.stick_gradients);
-  for (Index i = 0; i < c.padded_rows(); ++i) {
-    const auto row = static_cast<std::size_t>(i);
-    float *q = w.q.data() + i * c.q_width, *g = w.g.data() + i * c.g_width;
-    const double sum = i < c.Tq ? c.facts.log2_sum(b, h, i) : HUGE_VAL;
-    w.reference[row] = 0, w.less[row] = 0;
-    if (sum == HUGE_VAL) {
-      std::fill_n(q, c.q_width, 0.0f), std::fill_n(g, c.g_width, 0.0f);
-      continue;
-    }
-    w.reference[row] = std::round(sum);
-    const double rest = std::exp2(w.reference[row] - sum);
-    if (c.stick_gradients.none()) w.less[row] = static_cast<float>(rest * c.facts.less(b, h, i));
-    c.take_query(b, h, i, q, c.q_width);
-    take_vector(c.kernels, d.out, b, i, h, static_cast<float>(rest), g, c.g_width);
-  }
-}
-
-// Keys and values of a tile: both packed, and keys once more as rows. Tokens that no query sees are 0.
-void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& w) noexcept {
-  const Index count = keys.end - keys.begin, bytes = static_cast<Index>(c.copy_bytes);
-  const auto fill = [&](const auto& token) {
-    for (Index n = 0; n < count; ++n)
-      w.tokens[static_cast<std::size_t>(n)] =
-          c.facts.is_seen(b, keys.begin + n) ? token(n) : nullptr;
-  };
-  const auto of_call = [&](const ConstHeads& x) {
-    fill([&](Index n) {
-      return c.token(x, b, c.group(h), keys.begin + n, w.copies.data() + n * bytes);
-    });
-  };
-  const FastKernels& k = c.kernels;
-  // Channels from `at` on.
-  const auto take = [&](DType type, Index at, Index channels) {
-    const std::size_t kind = fast_type(type);
-    k.pack_keys[kind](w.keys.data() + at * c.panel, w.tokens.data(), count, channels, c.channels);
-    for (Index n = 0; n < count; ++n) {
-      float* to = w.key_rows.data() + n * c.q_width + at;
-      const void* from = w.tokens[static_cast<std::size_t>(n)];
-      if (from == nullptr)
-        std::fill_n(to, channels, 0.0f);
-      else
-        k.take_row[kind](to, from, channels, 1);
-    }
-  };
-  of_call(c.k);
-  take(c.k.dtype, 0, c.D);
-  take_row_keys(c, w, {w.keys.data(), w.tokens, b, keys});
-  for (const WideProduct& t : c.wide.terms()) {
-    if (t.channels == 0) continue;
-    fill([&](Index n) { return c.wide.key(t, b, h, keys.begin + n); });
-    take(t.y.dtype, t.at, t.channels);
-  }
-  of_call(c.args.v);
-  k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
 }
 
 // One tile: groups of rows [first, end) of w, of which the first and the last see some of the keys.
@@ -249,56 +184,6 @@ void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* d
   }
 }
 
-// Of the row's product with k: the gradient of q, and of the factors of its head and query.
-void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq,
-               BackwardWork& w) noexcept {
-  float* vector = w.vector.data();
-  std::fill(w.content.begin(), w.content.end(), 0.0);
-  if (c.products.adds_to_q()) c.products.add_content(b, i, dq, w.content.data());
-  c.row_gradients.add_content(w.row_gradients, i, w.content.data());
-  c.gate_gradients.add_content(w.gate_gradients, i, w.content.data());
-  if (!c.along.empty()) {
-    take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
-    double sum = 0;
-    for (Index d = 0; d < c.D; ++d)
-      sum += static_cast<double>(vector[d]) * static_cast<double>(dq[d]);
-    const auto row = static_cast<std::size_t>(c.row_at(b, h, i));
-    c.along[row] = *c.args.scale * sum;
-    if (!c.along_terms.empty()) {
-      c.along_terms[row] = c.wide.content_scale() * sum;
-      for (std::size_t d = 0; d < w.content.size(); ++d)
-        c.along_terms[row] += static_cast<double>(vector[d]) * w.content[d];
-    }
-  }
-  double factor = c.row_factor(b, h, i);
-  if (!w.content.empty()) {
-    for (Index d = 0; d < c.D; ++d)
-      vector[d] = static_cast<float>(factor * static_cast<double>(dq[d]) +
-                                     c.factor(b, i) * w.content[static_cast<std::size_t>(d)]);
-    dq = vector, factor = 1;
-  }
-  if (c.prepared_q.empty()) {
-    if (c.gradients.q.data != nullptr) add_floats(c.kernels, c.gradients.q, b, i, h, factor, dq);
-    return;
-  }
-  float* to = c.prepared_q.data() + ((b * c.Tq + i) * c.H + h) * c.D;
-  for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(factor) * dq[d];
-}
-
-void put_keys(const BackwardCall& c, const Piece& p, const BackwardWork& w) noexcept {
-  for (Index j = p.keys.begin; j < p.keys.end; ++j) {
-    const float* dk = w.dk.data() + (j - p.keys.begin) * c.q_width;
-    const float* dv = w.dv.data() + (j - p.keys.begin) * c.g_width;
-    if (c.gradients.v.data != nullptr) add_floats(c.kernels, c.gradients.v, p.b, j, p.group, 1, dv);
-    if (!c.prepared_k.empty()) {
-      float* to = c.prepared_k.data() + ((p.b * c.Tk + j) * c.G + p.group) * c.D;
-      for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(kLn2) * dk[d];
-    } else if (c.gradients.k.data != nullptr) {
-      add_floats(c.kernels, c.gradients.k, p.b, j, p.group, kLn2, dk);
-    }
-  }
-}
-
 void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index part,
                BackwardWork& w) noexcept {
   const Piece p = piece_of(c, n);
@@ -321,13 +206,14 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     c.curve_gradients.end_head(p.b, h, p.slice, w.curve_gradients);
     c.gate_gradients.end_head(p.b, h, w.q.data(), w.gate_gradients);
     c.products.add_keys(p.b, h, p.slice, p.keys, w.dk.data(), c.q_width);
-    for (Index i = 0; c.q_sums.empty() && i < c.Tq; ++i) {
-      c.products.add_query(p.b, h, i, dq + i * c.q_width);
-      put_query(c, p.b, h, i, dq + i * c.q_width, w);
+    if (c.q_sums.empty()) {
+      for (Index i = 0; !c.wide.none() && i < c.Tq; ++i)
+        c.products.add_query(p.b, h, i, dq + i * c.q_width);
+      put_queries(c, p.b, h, {0, c.Tq}, dq, w);
     }
     c.row_gradients.end_head(p.b, h, w.row_gradients);
   }
-  put_keys(c, p, w);
+  put_keys(c, p.b, p.group, p.keys, w);
 }
 
 // Slices are added in their order.
@@ -342,7 +228,7 @@ void add_slices(BackwardCall& c, std::span<BackwardWork> works, const Executor& 
                      const float* x = c.q_sum(slice, b, h) + i * c.q_width;
                      for (Index d = 0; d < c.channels; ++d) sum[d] += x[d];
                    }
-                   put_query(c, b, h, i, sum, works[static_cast<std::size_t>(task)]);
+                   put_queries(c, b, h, {i, i + 1}, sum, works[static_cast<std::size_t>(task)]);
                  }
                });
   if (c.wide.none()) return;

@@ -71,7 +71,9 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
     return x;
   };
   q = zeros(count * c.q_width), g = zeros(count * c.g_width);
-  less = arena.array<float>(count), reference = arena.array<double>(count);
+  less = zeros(count), factors = arena.array<float>(count);
+  reference = arena.array<double>(count);
+  if (!arena.counts()) std::fill(reference.begin(), reference.end(), 0.0);
   if (c.q_sums.empty()) dq = arena.array<float>(count * c.q_width);
   dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
   keys = arena.array<float>(t.tile_keys * c.channels),

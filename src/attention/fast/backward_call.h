@@ -62,6 +62,7 @@ struct BackwardWork : FastRowWork {
   // Rows of one head, and more for the last group.
   std::span<float> q, g;  // [rows][width]: times scale and log2(e); times what the reference leaves
   std::span<float> less;  // [rows]
+  std::span<float> factors;       // [rows]: of q, then of g
   std::span<double> reference;    // [rows]
   std::span<float> dq;            // [rows][q_width]; empty where the call has q_sums
   std::span<float> dk, dv;        // [keys of a slice and more][width]

@@ -158,7 +158,7 @@ float* join_values(const DecodeCall& d, Index row, double reference) noexcept {
   if (const float by = factor(0); by != 1)
     for (Index n = 0; n < d.v.width; ++n) to[n] *= by;
   for (Index slice = 1; slice < d.slices; ++slice)
-    d.c.kernels.add_row(to, d.out_of(slice, row), d.v.width, factor(slice));
+    d.c.kernels.add_rows(to, 0, d.out_of(slice, row), 0, 1, d.v.width, factor(slice));
   const Index lanes = d.kernels.lanes, whole = d.v.channels / lanes * lanes;
   if (whole < d.v.channels)
     std::copy(to + whole + (d.v.width - d.v.channels), to + d.v.width, to + whole);
@@ -174,7 +174,7 @@ bool add_own_value(const FastCall& c, const FastRow& r, double rest, DecodeScanW
   const ConstHeads& v = c.args.v;
   const void* value = c.token(v, r.place.row, c.group(r.h), own, w.copy.data());
   if (!c.kernels.take_row[fast_type(v.dtype)](w.own.data(), value, c.V, 1)) return false;
-  c.kernels.add_row(out, w.own.data(), c.V, static_cast<float>(rest));
+  c.kernels.add_rows(out, 0, w.own.data(), 0, 1, c.V, static_cast<float>(rest));
   return true;
 }
 

@@ -50,7 +50,7 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
     const bool finite =
         std::all_of(factors, factors + g.rows, [](float x) { return std::isfinite(x); });
     std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{0});
-    if (c.kernels.take_rows[type](to, from, g.rows, c.D, factors) && finite) continue;
+    if (c.kernels.take_rows[type](to, c.D, from, g.rows, c.D, factors) && finite) continue;
     for (Index n = 0; n < g.rows; ++n, to += c.D) {
       if (std::isfinite(factors[n]) && c.kernels.take_row[type](to, from[n], c.D, factors[n]))
         continue;

@@ -2,6 +2,7 @@
 #include "attention/fast/row_facts.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 
@@ -14,49 +15,61 @@ namespace {
 // A log-sum-exp in float is off by 2^-24 of it, and so are all weights of the row.
 constexpr double kLargestFloatSum = 64;
 
-}  // namespace
-
-namespace {
-
-const std::byte* token_at(const ConstHeads& x, Index b, Index t, Index h) noexcept {
-  return static_cast<const std::byte*>(x.data) +
-         (b * x.batch_stride + t * x.token_stride + h * x.head_stride) * size_of(x.dtype);
-}
-bool reads_in_place(const ConstHeads& x) noexcept {
-  return x.dim_stride == 1 && x.dtype != DType::f64;
-}
+// Rows whose products are in memory at once.
+constexpr Index kRowsAtOnce = 64;
 
 }  // namespace
 
-// Whether float can work with a token, and with all heads of one; x: memory.
-bool RowFacts::is_bounded(const ConstHeads& x, Index b, Index t, Index h, float factor,
-                          float* memory) const noexcept {
-  if (!reads_in_place(x)) return take_vector(call_.kernels, x, b, t, h, factor, memory, x.dim);
-  return call_.kernels.is_bounded[fast_type(x.dtype)](token_at(x, b, t, h), x.dim, factor);
+bool RowFacts::are_bounded(const ConstHeads& x, Index b, Run tokens, Run heads, float factor,
+                           float* memory) const noexcept {
+  const FastKernels& k = call_.kernels;
+  const Index count = tokens.end - tokens.begin;
+  const auto are = k.are_bounded[fast_type(x.dtype)];
+  if (is_readable(x) && x.head_stride == x.dim)
+    return are(token_at(x, b, tokens.begin, heads.begin), x.token_stride, count,
+               (heads.end - heads.begin) * x.dim, factor);
+  bool bounded = true;
+  for (Index h = heads.begin; h < heads.end && bounded; ++h) {
+    if (is_readable(x))
+      bounded = are(token_at(x, b, tokens.begin, h), x.token_stride, count, x.dim, factor);
+    for (Index t = tokens.begin; !is_readable(x) && bounded && t < tokens.end; ++t)
+      bounded = take_vector(k, x, b, t, h, factor, memory, x.dim);
+  }
+  return bounded;
 }
-bool RowFacts::are_bounded(const ConstHeads& x, Index b, Index t, float* memory) const noexcept {
-  if (reads_in_place(x) && x.head_stride == x.dim)
-    return call_.kernels.is_bounded[fast_type(x.dtype)](token_at(x, b, t, 0), x.heads * x.dim, 1);
-  for (Index h = 0; h < x.heads; ++h)
-    if (!is_bounded(x, b, t, h, 1, memory)) return false;
+
+bool RowFacts::are_queries_bounded(Index b, Index h, Run rows, float* memory) const noexcept {
+  const bool same = call_.wide.none() && call_.args.query_factor.empty();  // the factor of all rows
+  for (Index i = rows.begin; i < rows.end; i = same ? rows.end : i + 1) {
+    const auto factor = static_cast<float>(call_.row_factor(b, h, i) * kLog2E);
+    const bool bounded =
+        call_.wide.none()
+            ? std::isfinite(factor) &&
+                  are_bounded(call_.q, b, {i, same ? rows.end : i + 1}, {h, h + 1}, factor, memory)
+            : call_.take_query(b, h, i, memory, call_.D);
+    if (!bounded) return false;
+  }
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    for (const RowTerm& t : call_.rows.all())
+      if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, memory)) return false;
+    if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, memory)) return false;
+  }
   return true;
 }
 
-bool RowFacts::is_query_bounded(Index b, Index h, Index i, float* memory) const noexcept {
-  if (!call_.wide.none()) return call_.take_query(b, h, i, memory, call_.D);
-  const auto factor = static_cast<float>(call_.row_factor(b, h, i) * kLog2E);
-  return std::isfinite(factor) && is_bounded(call_.q, b, i, h, factor, memory);
-}
-
-// out.d_out; false where float cannot work with a number of them.
-bool RowFacts::dot(const ConstHeads& out, const ConstHeads& d, Index b, Index t, Index h,
-                   const Scratch& s, float& sum) const noexcept {
-  if (out.dtype == d.dtype && reads_in_place(out) && reads_in_place(d))
-    return call_.kernels.dot[fast_type(d.dtype)](token_at(out, b, t, h), token_at(d, b, t, h),
-                                                 call_.V, sum);
-  const bool bounded = take_vector(call_.kernels, out, b, t, h, 1, s.x, width_) &&
-                       take_vector(call_.kernels, d, b, t, h, 1, s.y, width_);
-  sum = tiles_.dot(s.x, s.y, width_);
+bool RowFacts::dot(const ConstHeads& out, const ConstHeads& d, Index b, Run rows, Index h,
+                   const Scratch& s, float* sums) const noexcept {
+  const FastKernels& k = call_.kernels;
+  if (out.dtype == d.dtype && is_readable(out) && is_readable(d))
+    return k.dot_rows[fast_type(d.dtype)](token_at(out, b, rows.begin, h), out.token_stride,
+                                          token_at(d, b, rows.begin, h), d.token_stride,
+                                          rows.end - rows.begin, call_.V, sums);
+  bool bounded = true;
+  for (Index i = rows.begin; i < rows.end && bounded; ++i) {
+    bounded =
+        take_vector(k, out, b, i, h, 1, s.x, width_) && take_vector(k, d, b, i, h, 1, s.y, width_);
+    *sums++ = tiles_.dot(s.x, s.y, width_);
+  }
   return bounded;
 }
 
@@ -71,36 +84,82 @@ RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor
       scratch_(arena.array<float>(tasks_ * 2 * width_)),
       works_(arena.made<FastWork>(tasks_, [&](Index) { return FastWork(c, arena); })) {}
 
-bool RowFacts::find_row(const ConstAttentionResult& result, const ConstAttentionResult& d,
-                        Index row, const Scratch& s, bool& again) noexcept {
-  const Index i = row % call_.Tq, h = row / call_.Tq % call_.H, b = row / call_.Tq / call_.H;
-  const auto n = static_cast<std::size_t>(row);
-  const ConstTensorView& sums = result.log_sum_exp;
-  const bool sticks = breaks_sticks(call_.args);
-  double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
-  log2_sum_[n] = HUGE_VAL, less_[n] = 0;
-  if (!sticks && sum == -HUGE_VAL) return true;
-  // A score beyond kLargestScore has no digits behind the point.
-  if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
-  // What a stick leaves is found again from its scores.
-  if (sticks) sum = 0;
-  again = again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
-  log2_sum_[n] = sum * kLog2E;
-  float along = 0;
-  for (const RowTerm& t : call_.rows.all())
-    if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, s.x)) return false;
-  if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, s.x)) return false;
-  if (!is_query_bounded(b, h, i, s.x) || !dot(result.out, d.out, b, i, h, s, along)) return false;
-  const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
-  less_[n] = sticks ? d_sum : static_cast<double>(along) - d_sum;
-  return std::fabs(less_[n]) <= static_cast<double>(kLargestValue);
+Run RowFacts::seen_run(Index row, Run keys) const noexcept {
+  const ConstTensorView& visible = call_.args.mask.key_visible;
+  const std::uint8_t* tiles = seen_.data() + row * (whole_tiles(call_.Tk) / kTile);
+  const auto is_seen = [&](Index key) {
+    return tiles[key / kTile] != 0 && (visible.empty() || read_index(visible, row, key) != 0);
+  };
+  const auto next = [&](Index key) {
+    return visible.empty() ? std::min(keys.end, (key / kTile + 1) * kTile) : key + 1;
+  };
+  Run run{keys.begin, keys.begin};
+  while (run.begin < keys.end && !is_seen(run.begin)) run.begin = next(run.begin);
+  run.end = run.begin;
+  while (run.end < keys.end && is_seen(run.end)) run.end = next(run.end);
+  return run;
 }
 
-bool RowFacts::is_seen(Index row, Index key) const noexcept {
-  const ConstTensorView& visible = call_.args.mask.key_visible;
-  const Index tile = row * (whole_tiles(call_.Tk) / kTile) + key / kTile;
-  return seen_[static_cast<std::size_t>(tile)] != 0 &&
-         (visible.empty() || read_index(visible, row, key) != 0);
+bool RowFacts::take_sums(const ConstTensorView& sums, Index b, Index h, Run rows,
+                         bool& again) noexcept {
+  const bool sticks = breaks_sticks(call_.args);
+  const std::size_t first = at(b, h, 0);
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
+    double& to = log2_sum_[first + static_cast<std::size_t>(i)];
+    to = HUGE_VAL, less_[first + static_cast<std::size_t>(i)] = 0;
+    if (!sticks && sum == -HUGE_VAL) continue;
+    // A score beyond kLargestScore has no digits behind the point.
+    if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
+    // What a stick leaves is found again from its scores.
+    if (sticks) sum = 0;
+    again =
+        again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
+    to = sum * kLog2E;
+  }
+  return true;
+}
+
+// Of rows that see some key.
+bool RowFacts::find_seeing(const ConstAttentionResult& result, const ConstAttentionResult& d,
+                           Index b, Index h, Run rows, const Scratch& s) noexcept {
+  std::array<float, kRowsAtOnce> along;
+  if (!are_queries_bounded(b, h, rows, s.x) || !dot(result.out, d.out, b, rows, h, s, along.data()))
+    return false;
+  const bool sticks = breaks_sticks(call_.args);
+  bool bounded = true;
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    const double d_sum = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, b, h, i);
+    const auto along_row = static_cast<double>(along[static_cast<std::size_t>(i - rows.begin)]);
+    double& less = less_[at(b, h, i)];
+    less = sticks ? d_sum : along_row - d_sum;
+    bounded = bounded && std::fabs(less) <= static_cast<double>(kLargestValue);
+  }
+  return bounded;
+}
+
+bool RowFacts::find_rows(const ConstAttentionResult& result, const ConstAttentionResult& d, Index b,
+                         Index h, Run rows, const Scratch& s, bool& again) noexcept {
+  if (!take_sums(result.log_sum_exp, b, h, rows, again)) return false;
+  const double* sums = log2_sum_.data() + at(b, h, 0);
+  for (Index i = rows.begin; i < rows.end; ++i) {
+    if (sums[i] == HUGE_VAL) continue;
+    const Index first = i;
+    while (i + 1 < rows.end && sums[i + 1] != HUGE_VAL) ++i;
+    if (!find_seeing(result, d, b, h, {first, i + 1}, s)) return false;
+  }
+  return true;
+}
+
+bool RowFacts::are_keys_bounded(Index row, Run keys, float* memory) const noexcept {
+  const FastCall& c = call_;
+  if (!are_bounded(c.k, row, keys, {0, c.G}, 1, memory) ||
+      !are_bounded(c.args.v, row, keys, {0, c.G}, 1, memory))
+    return false;
+  for (Index key = keys.begin; !(c.wide.none() && c.rows.none()) && key < keys.end; ++key)
+    if (!c.wide.is_bounded(c.kernels, row, key, memory) || !c.rows.is_key_bounded(row, key))
+      return false;
+  return true;
 }
 
 // Log-sum-exps that are missing, or too coarse in float, from the scores.
@@ -137,25 +196,31 @@ bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResu
     float* x = scratch_.data() + task * 2 * width_;
     return Scratch{x, x + width_};
   };
+  // fn(slab, run of its `size` entries): all of a part, `most` at once.
+  const auto each_run = [&](Index begin, Index end, Index size, Index most, const auto& fn) {
+    for (Index n = begin; n < end && bounded;) {
+      const Index first = n % size, count = std::min({most, size - first, end - n});
+      if (!fn(n / size, Run{first, first + count})) bounded = false;
+      n += count;
+    }
+  };
   parallel_for(executor, call_.B * call_.H * call_.Tq, tasks_,
                [&](Index begin, Index end, Index task) noexcept {
                  bool some = false;
-                 for (Index row = begin; row < end && bounded; ++row)
-                   if (!find_row(result, d, row, scratch(task), some)) bounded = false;
+                 each_run(begin, end, call_.Tq, kRowsAtOnce, [&](Index head, Run rows) {
+                   return find_rows(result, d, head / call_.H, head % call_.H, rows, scratch(task),
+                                    some);
+                 });
                  if (some) again = true;
                });
   parallel_for(executor, call_.R * call_.Tk, tasks_,
                [&](Index begin, Index end, Index task) noexcept {
-                 for (Index token = begin; token < end && bounded; ++token) {
-                   const Index row = token / call_.Tk, key = token % call_.Tk;
-                   if (!is_seen(row, key)) continue;
-                   float* memory = scratch(task).x;
-                   if (!are_bounded(call_.k, row, key, memory) ||
-                       !are_bounded(call_.args.v, row, key, memory) ||
-                       !call_.wide.is_bounded(call_.kernels, row, key, memory) ||
-                       !call_.rows.is_key_bounded(row, key))
-                     bounded = false;
-                 }
+                 each_run(begin, end, call_.Tk, call_.Tk, [&](Index row, Run keys) {
+                   for (Run seen = seen_run(row, keys); seen.begin < seen.end;
+                        seen = seen_run(row, {seen.end, keys.end}))
+                     if (!are_keys_bounded(row, seen, scratch(task).x)) return false;
+                   return true;
+                 });
                });
   return bounded && (!again || sum_again(executor));
 }

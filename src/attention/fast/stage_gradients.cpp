@@ -91,8 +91,8 @@ void add_copy(const FastKernels& k, const Heads& to, const StageCopy& d,
                [&](Index begin, Index end) noexcept {
                  for (Index n = begin; n < end; ++n)
                    for (Index h = 0; h < d.heads; ++h)
-                     add_floats(k, to, n / d.tokens, n % d.tokens, h, 1,
-                                d.x + (n * d.heads + h) * d.dim);
+                     add_floats(k, to, n / d.tokens, {n % d.tokens, n % d.tokens + 1}, h, 1,
+                                d.x + (n * d.heads + h) * d.dim, d.dim);
                });
 }
 

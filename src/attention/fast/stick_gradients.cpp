@@ -66,7 +66,7 @@ void StickGradients::give_rest(const FastRowWork& rows, const float* g, float* d
       const float* d = g + row * g_width_;
       w.running[static_cast<std::size_t>(row)] +=
           rest * static_cast<double>(tiles_.dot(d, w.own.data(), g_width_));
-      call_.kernels.add_row(dv + own * g_width_, d, call_.V, static_cast<float>(rest));
+      call_.kernels.add_rows(dv + own * g_width_, 0, d, 0, 1, call_.V, static_cast<float>(rest));
     }
 }
 

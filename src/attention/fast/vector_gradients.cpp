@@ -36,8 +36,9 @@ void VectorGradient::add(const FastCall& c, Index b, Index h, Index t, double fa
   } else if (!rows_.empty()) {
     std::copy_n(d, channels, rows_.data() + (head * tokens_ + t) * channels);
   } else {
-    add_floats(c.kernels, to_, to_.batch == 1 ? 0 : b, to_.tokens == 1 ? 0 : t,
-               Grouping{c.H, to_.heads}.of(h), factor, d);
+    const Index token = to_.tokens == 1 ? 0 : t;
+    add_floats(c.kernels, to_, to_.batch == 1 ? 0 : b, {token, token + 1},
+               Grouping{c.H, to_.heads}.of(h), factor, d, channels);
   }
 }
 

@@ -43,10 +43,6 @@ bool is_plain(const ProductTerm& t) noexcept {
   return t.pair.row == nullptr || (!t.key.content && disables_by_side(t.pair));
 }
 
-bool is_readable(const ConstHeads& y) noexcept {
-  return y.dim_stride == 1 && y.dtype != DType::f64;
-}
-
 // Loops that the compiler makes vectors of.
 bool take_doubles(const double* x, Index channels, float factor, float* to) noexcept {
   for (Index c = 0; c < channels; ++c) to[c] = factor * static_cast<float>(x[c]);
@@ -64,11 +60,10 @@ Index offset_of(const ConstHeads& x, Index heads, Index b, Index t, Index h) noe
 
 bool take_vector(const FastKernels& k, const ConstHeads& x, Index b, Index t, Index h, float factor,
                  float* to, Index width) noexcept {
-  const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
   std::fill(to + x.dim, to + width, 0.0f);
   if (is_readable(x))
-    return k.take_row[fast_type(x.dtype)](
-        to, static_cast<const std::byte*>(x.data) + at * size_of(x.dtype), x.dim, factor);
+    return k.take_row[fast_type(x.dtype)](to, token_at(x, b, t, h), x.dim, factor);
+  const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
   if (x.dim_stride == 1 && x.dtype == DType::f64)
     return take_doubles(static_cast<const double*>(x.data) + at, x.dim, factor, to);
   bool bounded = true;
@@ -119,13 +114,17 @@ ConstHeads readable_vectors(const FastKernels& k, const ConstHeads& x, CallArena
           DType::f32};
 }
 
-void add_floats(const FastKernels& k, const Heads& y, Index b, Index t, Index h, double factor,
-                const float* x) noexcept {
-  const Index at = b * y.batch_stride + t * y.token_stride + h * y.head_stride;
+void add_floats(const FastKernels& k, const Heads& y, Index b, Run tokens, Index h, double factor,
+                const float* x, Index width) noexcept {
+  if (y.data == nullptr) return;
+  Index at = b * y.batch_stride + tokens.begin * y.token_stride + h * y.head_stride;
+  const Index count = tokens.end - tokens.begin;
   if (y.dtype == DType::f32 && y.dim_stride == 1)
-    return k.add_row(static_cast<float*>(y.data) + at, x, y.dim, static_cast<float>(factor));
-  for (Index d = 0; d < y.dim; ++d)
-    add_element(y.data, y.dtype, at + d * y.dim_stride, factor * static_cast<double>(x[d]));
+    return k.add_rows(static_cast<float*>(y.data) + at, y.token_stride, x, width, count, y.dim,
+                      static_cast<float>(factor));
+  for (Index n = 0; n < count; ++n, at += y.token_stride, x += width)
+    for (Index d = 0; d < y.dim; ++d)
+      add_element(y.data, y.dtype, at + d * y.dim_stride, factor * static_cast<double>(x[d]));
 }
 
 bool disables_query(const ProductTerm& t, Index b, Index i) noexcept {

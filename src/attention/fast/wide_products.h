@@ -27,9 +27,18 @@ std::span<const float> copy_vectors(const FastKernels&, const ConstHeads&, CallA
 // The same, or x itself where its channels are adjacent and no doubles.
 ConstHeads readable_vectors(const FastKernels&, const ConstHeads& x, CallArena&, const Executor&);
 
-// y += factor x, of one token.
-void add_floats(const FastKernels&, const Heads& y, Index b, Index t, Index h, double factor,
-                const float* x) noexcept;
+// Whether channels are adjacent, and of a type that kernels read.
+inline bool is_readable(const ConstHeads& x) noexcept {
+  return x.dim_stride == 1 && x.dtype != DType::f64;
+}
+inline const std::byte* token_at(const ConstHeads& x, Index b, Index t, Index h) noexcept {
+  return static_cast<const std::byte*>(x.data) +
+         (b * x.batch_stride + t * x.token_stride + h * x.head_stride) * size_of(x.dtype);
+}
+
+// y += factor x, of tokens; rows of x lie `width` apart. Nothing without y.
+void add_floats(const FastKernels&, const Heads& y, Index b, Run tokens, Index h, double factor,
+                const float* x, Index width) noexcept;
 
 struct WideProduct {
   const ProductTerm* term = nullptr;

@@ -36,6 +36,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       filtered(reads_pairs(*this)),
       bias(*this, starts, flags),
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
+      alike(are_places_alike(*this)),
       panel(2 * kernels.lanes),
       value_vectors((V + kernels.lanes - 1) / kernels.lanes),
       value_panels((value_vectors + 1) / 2),
@@ -59,11 +60,14 @@ BlockShape FastCall::block_shape() const noexcept {
 FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
   FastRow r{b, h, i, place(b, i), {}, 0};
   r.bounds = visible_bounds(*this, b, h, r.place);
-  if (starts.has_lines())
-    r.entry = starts.entry_of(r);
-  else if (const DistanceCurve* curve = starts.curve(); curve != nullptr && curve->is_line())
-    r.entry = curve->entry(b, i, r.place.row);
+  r.entry = entry_of(r);
   return r;
+}
+
+Index FastCall::entry_of(const FastRow& r) const noexcept {
+  if (starts.has_lines()) return starts.entry_of(r);
+  const DistanceCurve* curve = starts.curve();
+  return curve != nullptr && curve->is_line() ? curve->entry(r.b, r.i, r.place.row) : 0;
 }
 
 bool FastCall::take_query(Index b, Index h, Index i, float* to, Index width) const noexcept {
@@ -133,10 +137,15 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
 
 namespace {
 
-// Rows of the same queries of other heads differ in little.
+// Rows of the same queries of other heads, or of other entries of the batch, differ in little.
 void move_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
   const Index by = block.head - w.found.head;
   for (FastRow& r : w.rows) r.h += by, r.entry += by * c.starts.line_size();
+  if (block.b != w.found.b)
+    for (FastRow& r : w.rows) {
+      r.b = block.b, r.place.row = block.row;
+      r.entry = c.entry_of(r);
+    }
   w.found = block;
 }
 
@@ -144,8 +153,8 @@ void move_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 
 void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
   const FastRowBlock& last = w.found;
-  if (!c.by_head && last.b == block.b && last.begin == block.begin && last.end == block.end &&
-      last.head_end - last.head == block.head_end - block.head)
+  if (!c.by_head && (last.b == block.b || (c.alike && last.b >= 0)) && last.begin == block.begin &&
+      last.end == block.end && last.head_end - last.head == block.head_end - block.head)
     return move_rows(c, block, w);
   w.rows.clear(), w.groups.clear(), w.found = block;
   const Index most = c.kernels.rows, few = c.kernels.few_rows;

@@ -42,6 +42,7 @@ struct FastCall : ReadyCall {
   bool filtered;  // some mask is read for each pair
   BiasStarts bias;
   bool by_head;  // some mask differs from head to head
+  bool alike;    // are_places_alike
   Index panel, value_vectors, value_panels;
 
   // Whether some row of a group may see a key of these.
@@ -76,6 +77,7 @@ struct FastCall : ReadyCall {
 
   // One row of queries, and which keys it may see.
   FastRow row(Index b, Index h, Index i) const noexcept;
+  Index entry_of(const FastRow&) const noexcept;
 
   // The factor of q.k.
   double row_factor(Index b, Index h, Index i) const noexcept {

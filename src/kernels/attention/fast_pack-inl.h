@@ -81,56 +81,94 @@ bool TakeRow(float* HWY_RESTRICT to, const void* from, Index channels, float fac
   const bool bounded = TakeChannels(to, static_cast<const T*>(from), channels, factor, bounds);
   return bounds.Hold() && bounded;
 }
+// Rows `width` apart. from[n] null: 0. factors null: 1.
 template <class T>
-bool TakeRows(float* HWY_RESTRICT to, const void* const* from, Index count, Index channels,
-              const float* factors) noexcept {
+bool TakeRows(float* HWY_RESTRICT to, Index width, const void* const* from, Index count,
+              Index channels, const float* factors) noexcept {
   Bounds bounds;
   bool bounded = true;
-  for (Index n = 0; n < count; ++n)
-    bounded = TakeChannels(to + n * channels, static_cast<const T*>(from[n]), channels, factors[n],
-                           bounds) &&
-              bounded;
+  for (Index n = 0; n < count; ++n, to += width) {
+    const float factor = factors == nullptr ? 1 : factors[n];
+    if (from[n] == nullptr)
+      std::fill_n(to, channels, 0.0f);
+    else
+      bounded =
+          TakeChannels(to, static_cast<const T*>(from[n]), channels, factor, bounds) && bounded;
+  }
   return bounds.Hold() && bounded;
 }
 
 template <class T>
-bool IsRowBounded(const void* from, Index channels, float factor) noexcept {
+bool AreRowsBounded(const void* from, Index stride, Index count, Index channels,
+                    float factor) noexcept {
   const T* x = static_cast<const T*>(from);
+  if (stride == channels) channels *= count, count = 1;
   Bounds bounds;
-  Index c = 0;
-  for (; c + kLanes <= channels; c += kLanes) bounds.Add(MulF(SetF(factor), ReadF(x + c)));
   bool bounded = true;
-  for (; c < channels; ++c) bounded = bounded && IsBounded(factor * Widen(x[c]));
+  for (Index n = 0; n < count; ++n, x += stride) {
+    Index c = 0;
+    for (; c + kLanes <= channels; c += kLanes) bounds.Add(MulF(SetF(factor), ReadF(x + c)));
+    for (; c < channels; ++c) bounded = bounded && IsBounded(factor * Widen(x[c]));
+  }
   return bounds.Hold() && bounded;
 }
 template <class T>
-bool DotRows(const void* first, const void* second, Index channels, float& sum) noexcept {
+bool DotRows(const void* first, Index first_stride, const void* second, Index second_stride,
+             Index count, Index channels, float* sums) noexcept {
   const T *a = static_cast<const T*>(first), *b = static_cast<const T*>(second);
   Bounds bounds;
-  F sums = SetF(0);
-  Index c = 0;
-  for (; c + kLanes <= channels; c += kLanes) {
-    const F x = ReadF(a + c), y = ReadF(b + c);
-    bounds.Add(x), bounds.Add(y);
-    sums = MulAddF(x, y, sums);
-  }
   bool bounded = true;
-  float rest = 0;
-  for (; c < channels; ++c) {
-    const float x = Widen(a[c]), y = Widen(b[c]);
-    bounded = bounded && IsBounded(x) && IsBounded(y);
-    rest += x * y;
+  for (Index n = 0; n < count; ++n, a += first_stride, b += second_stride) {
+    F sum = SetF(0);
+    Index c = 0;
+    for (; c + kLanes <= channels; c += kLanes) {
+      const F x = ReadF(a + c), y = ReadF(b + c);
+      bounds.Add(x), bounds.Add(y);
+      sum = MulAddF(x, y, sum);
+    }
+    float rest = 0;
+    for (; c < channels; ++c) {
+      const float x = Widen(a[c]), y = Widen(b[c]);
+      bounded = bounded && IsBounded(x) && IsBounded(y);
+      rest += x * y;
+    }
+    sums[n] = SumF(sum) + rest;
   }
-  sum = SumF(sums) + rest;
   return bounds.Hold() && bounded;
 }
 
-inline void AddRow(float* HWY_RESTRICT to, const float* HWY_RESTRICT from, Index channels,
-                   float factor) noexcept {
-  Index c = 0;
-  for (; c + kLanes <= channels; c += kLanes)
-    StoreF(to + c, MulAddF(SetF(factor), LoadF(from + c), LoadF(to + c)));
-  for (; c < channels; ++c) to[c] += factor * from[c];
+inline void AddScaledRows(float* HWY_RESTRICT to, Index stride, const float* HWY_RESTRICT from,
+                    Index width, Index count, Index channels, float factor) noexcept {
+  for (Index n = 0; n < count; ++n, to += stride, from += width) {
+    Index c = 0;
+    for (; c + kLanes <= channels; c += kLanes)
+      StoreF(to + c, MulAddF(SetF(factor), LoadF(from + c), LoadF(to + c)));
+    for (; c < channels; ++c) to[c] += factor * from[c];
+  }
+}
+
+// Loops that the compiler makes vectors of. 2^x of [-1/2, 1/2] is the series of e^(x ln 2), off by 1e-12.
+inline void SplitSums(const double* HWY_RESTRICT sums, const double* HWY_RESTRICT less, Index count,
+                      double* HWY_RESTRICT reference, float* HWY_RESTRICT rest,
+                      float* HWY_RESTRICT less_rest) noexcept {
+  constexpr double kWhole = 0x1.8p52, kLn2 = 0.69314718055994530942;
+  for (Index n = 0; n < count; ++n) {
+    const bool some = sums[n] < HUGE_VAL;
+    const double sum = some ? sums[n] : 0, whole = (sum + kWhole) - kWhole;
+    const double x = (whole - sum) * kLn2;
+    double p = x * (1.0 / 362880) + 1.0 / 40320;
+    p = p * x + 1.0 / 5040;
+    p = p * x + 1.0 / 720;
+    p = p * x + 1.0 / 120;
+    p = p * x + 1.0 / 24;
+    p = p * x + 1.0 / 6;
+    p = p * x + 0.5;
+    p = p * x + 1;
+    p = p * x + 1;
+    reference[n] = whole;
+    rest[n] = static_cast<float>(some ? p : 0);
+    less_rest[n] = static_cast<float>(some ? p * less[n] : 0);
+  }
 }
 
 inline void AddLanes(float* to, const float* sums, Index rows) noexcept {

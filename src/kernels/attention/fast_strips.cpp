@@ -18,25 +18,27 @@ namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr FastKernels kKernels{kLanes,
-                               kStripRows,
-                               kFewRows,
-                               kBlockKeys,
-                               {{Strip<kStripRows, false>, Strip<kStripRows, true>},
-                                {Strip<kFewRows, false>, Strip<kFewRows, true>}},
-                               {{Rescale<kStripRows, false>, Rescale<kStripRows, true>},
-                                {Rescale<kFewRows, false>, Rescale<kFewRows, true>}},
-                               {PackKeys<float>, PackKeys<Float16>, PackKeys<BFloat16>},
-                               {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>},
-                               {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>},
-                               {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>},
-                               {IsRowBounded<float>, IsRowBounded<Float16>, IsRowBounded<BFloat16>},
-                               {DotRows<float>, DotRows<Float16>, DotRows<BFloat16>},
-                               Exponentials2,
-                               NarrowRelative,
-                               AddLanes,
-                               AddRow,
-                               {PutRows<float>, PutRows<Float16>, PutRows<BFloat16>}};
+constexpr FastKernels kKernels{
+    kLanes,
+    kStripRows,
+    kFewRows,
+    kBlockKeys,
+    {{Strip<kStripRows, false>, Strip<kStripRows, true>},
+     {Strip<kFewRows, false>, Strip<kFewRows, true>}},
+    {{Rescale<kStripRows, false>, Rescale<kStripRows, true>},
+     {Rescale<kFewRows, false>, Rescale<kFewRows, true>}},
+    {PackKeys<float>, PackKeys<Float16>, PackKeys<BFloat16>},
+    {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>},
+    {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>},
+    {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>},
+    {AreRowsBounded<float>, AreRowsBounded<Float16>, AreRowsBounded<BFloat16>},
+    {DotRows<float>, DotRows<Float16>, DotRows<BFloat16>},
+    Exponentials2,
+    NarrowRelative,
+    AddLanes,
+    AddScaledRows,
+    SplitSums,
+    {PutRows<float>, PutRows<Float16>, PutRows<BFloat16>}};
 
 }  // namespace
 

@@ -65,12 +65,15 @@ struct FastKernels {
   bool (*pack_values[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
   // to[c] = factor * from[c]
   bool (*take_row[3])(float* to, const void* from, Index channels, float factor) noexcept;
-  // The same of `count` rows, one after the other.
-  bool (*take_rows[3])(float* to, const void* const* from, Index count, Index channels,
+  // The same of `count` rows, written `width` apart. from[n] null: 0; factors null: 1.
+  bool (*take_rows[3])(float* to, Index width, const void* const* from, Index count, Index channels,
                        const float* factors) noexcept;
-  // Whether that holds for factor * from[c], and for both of two rows; then `sum` is that of their products.
-  bool (*is_bounded[3])(const void* from, Index channels, float factor) noexcept;
-  bool (*dot[3])(const void* a, const void* b, Index channels, float& sum) noexcept;
+  // Rows that lie `stride` elements apart. Whether that holds for factor * from[n][c]; whether it does for a and b, of
+  // which sums[n] becomes the product.
+  bool (*are_bounded[3])(const void* from, Index stride, Index count, Index channels,
+                         float factor) noexcept;
+  bool (*dot_rows[3])(const void* a, Index a_stride, const void* b, Index b_stride, Index count,
+                      Index channels, float* sums) noexcept;
 
   // x[n] = 2^x[n], relative error below 3e-7; 0 below kSmallestExponent. n: whole vectors. The loop that limits a strip.
   void (*exponentials)(float* x, Index n) noexcept;
@@ -78,8 +81,12 @@ struct FastKernels {
   void (*narrow)(float* to, const double* from, Index count, double by, double least) noexcept;
   // to[r] = sum of sums[r], as FastStrip has them
   void (*add_lanes)(float* to, const float* sums, Index rows) noexcept;
-  // to[c] += factor * from[c]
-  void (*add_row)(float* to, const float* from, Index channels, float factor) noexcept;
+  // to[n][c] += factor * from[n][c], rows `stride` and `width` apart
+  void (*add_rows)(float* to, Index stride, const float* from, Index width, Index count,
+                   Index channels, float factor) noexcept;
+  // Of a log2 sum of weights: the whole number nearest to it, 2^(that - sum), and that times `less`. Infinite: 0.
+  void (*split_sums)(const double* sums, const double* less, Index count, double* reference,
+                     float* rest, float* less_rest) noexcept;
   // The first `count` rows of `out` of a strip of `rows`, times factors, rounded once. to[r] null: not written.
   void (*put_rows[3])(void* const* to, const float* out, Index count, Index rows, Index channels,
                       const float* factors) noexcept;
