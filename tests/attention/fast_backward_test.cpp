@@ -276,6 +276,21 @@ TEST(FastBackward, HiddenKeysMayHoldAnything) {
     EXPECT_EQ(got.gradients[n], clean.gradients[n]) << got.names[n];
 }
 
+// The same of queries that see no key, between others in memory.
+TEST(FastBackward, QueriesWithoutKeysMayHoldAnything) {
+  for (const Index none : {1, 5, 70}) {
+    FloatCall call(2, 20 + none, 20, 2, 1, 8, 8, 5);
+    call.args.mask.causal = true;
+    const CallResult clean = gradients_of_fast(call.args);
+    for (Index b = 0; b < 2; ++b)
+      std::fill_n(call.narrow[0].begin() + b * call.Tq * 16, none * 16, std::nanf(""));
+    const CallResult got = gradients_of_fast(call.args);
+    EXPECT_EQ(explain_plan(call.args).backward_engine, "fast");
+    for (std::size_t n = 0; n < got.gradients.size(); ++n)
+      EXPECT_EQ(got.gradients[n], clean.gradients[n]) << got.names[n] << " " << none;
+  }
+}
+
 // Beside inputs, outputs and gradients: 64 MiB for 16,384 tokens, 8 heads of 64, with the gradient of a T5 table.
 TEST(FastBackward, MemoryGrowsWithTheTokensOnly) {
   constexpr Index H = 8, rows = 32;

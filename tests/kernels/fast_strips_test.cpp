@@ -199,6 +199,28 @@ TEST(FastStrips, SplitsSums) {
   });
 }
 
+// Against the functions of the standard library, in double.
+TEST(FastStrips, FinishesSums) {
+  on_every_isa_fast([](const FastKernels& k) {
+    Floats sums{0, 1, 2, 0x1p-87f, 0x1p87f, 0x1p-126f, std::sqrt(0.5f), std::sqrt(2.0f), 3e38f};
+    for (int n = 1; n < 300; ++n) sums.push_back(static_cast<float>(n) * 0.0073f);
+    std::vector<double> reference(sums.size()), logarithms(sums.size());
+    for (std::size_t n = 0; n < sums.size(); ++n)
+      reference[n] = static_cast<double>(n % 7) * 1e5 - 3e5;
+    Floats factors(sums.size());
+    k.finish_sums(sums.data(), reference.data(), static_cast<Index>(sums.size()), factors.data(),
+                  logarithms.data());
+    EXPECT_EQ(factors[0], 0);
+    EXPECT_EQ(logarithms[0], -HUGE_VAL);
+    for (std::size_t n = 1; n < sums.size(); ++n) {
+      ASSERT_EQ(factors[n], 1 / sums[n]);
+      const double want =
+          std::log(static_cast<double>(sums[n])) + reference[n] * 0.69314718055994530942;
+      ASSERT_NEAR(logarithms[n], want, 1e-11 + 1e-15 * std::fabs(want)) << sums[n];
+    }
+  });
+}
+
 // One strip of all its kinds: fast, moved references, a row that sees nothing.
 struct StripWorld {
   StripWorld(const FastKernels& kernels, Index rows_, Index keys_, Index channels_,

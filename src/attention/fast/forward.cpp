@@ -35,16 +35,20 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   if (!c.wide.none()) return take_wide_queries(c, w);
   const std::size_t type = fast_type(c.q.dtype);
   const ConstHeads& q = c.q;
+  const bool same = c.args.query_factor.empty();  // of all rows
   for (const RowGroup& g : w.groups) {
     const void* from[kMostStripRows];
     float factors[kMostStripRows];
-    const bool same = c.args.query_factor.empty();  // of all rows
+    const FastRow& r = *g.row;  // the others follow it
+    const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
+    const auto factor_of = [&](const FastRow& row) {
+      return static_cast<float>(c.row_factor(row.b, row.h, row.i) * kLog2E);
+    };
+    std::fill_n(factors, g.rows, factor_of(r));
     for (Index n = 0; n < g.rows; ++n) {
-      const FastRow& r = g.row[n];
-      const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
-      from[n] = adjacent(q, at, w.copies.data() + n * static_cast<Index>(c.copy_bytes));
-      factors[n] =
-          same && n > 0 ? factors[0] : static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
+      from[n] = adjacent(q, at + std::min(n, g.count - 1) * q.token_stride,
+                         w.copies.data() + n * static_cast<Index>(c.copy_bytes));
+      if (!same) factors[n] = factor_of(g.row[n]);
     }
     float* to = w.q.data() + g.first * c.D;
     const bool finite =
@@ -193,48 +197,6 @@ bool find_low(const FastCall& c, FastWork& w) noexcept {
   return any;
 }
 
-}  // namespace
-
-RowTotal total_of(const FastCall& c, double weights, double m, Index h, bool wanted) noexcept {
-  if (c.args.sink.empty()) return {weights, wanted ? (std::log2(weights) + m) / kLog2E : 0};
-  const double sink = kLog2E * read_number(c.args.sink, h);
-  const double top = std::max(sink, weights > 0 ? m : -HUGE_VAL);
-  if (top == -HUGE_VAL) return {0, -HUGE_VAL};
-  // Relative to the larger of the two; the sum is wanted relative to the reference.
-  const double both = std::exp2(sink - top) + weights * std::exp2(m - top);
-  return {weights == 0 ? 0 : both * std::exp2(top - m), (std::log2(both) + top) / kLog2E};
-}
-
-void put_rows(const FastCall& c, const FastRow* rows, const RowTotal* totals, Index count,
-              const float* from, Index strip_rows, const AttentionResult& result) noexcept {
-  const Heads& o = result.out;
-  const TensorView& l = result.log_sum_exp;
-  void* to[kMostStripRows];
-  float factors[kMostStripRows];
-  for (Index n = 0; n < count; ++n) {
-    const FastRow& r = rows[n];
-    const RowTotal& t = totals[n];
-    to[n] = nullptr;
-    if (t.leaves) continue;
-    factors[n] = static_cast<float>(t.sum > 0 ? 1 / t.sum : 0);
-    const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-    if (o.dim_stride == 1)
-      to[n] = static_cast<std::byte*>(o.data) + at * size_of(o.dtype);
-    else
-      for (Index d = 0; d < c.V; ++d)
-        put_element(
-            o.data, o.dtype, at + d * o.dim_stride,
-            factors[n] * from[d / c.panel * (strip_rows * c.panel) + n * c.panel + d % c.panel]);
-    if (!l.empty())
-      put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
-                  t.log_sum_exp);
-  }
-  if (from != nullptr)
-    c.kernels.put_rows[fast_type(o.dtype)](to, from, count, strip_rows, c.V, factors);
-}
-
-namespace {
-
 // Of rows that left out keys below kFar, those whose other scores are not far above.
 void leave_far_rows(FastWork& w) noexcept {
   for (const RowGroup& g : w.groups)
@@ -260,33 +222,11 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
 
 namespace {
 
-void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
-               std::uint8_t* left) noexcept {
-  RowTotal totals[kMostStripRows];
-  for (Index n = 0; n < g.count; ++n) {
-    const FastRow& r = g.row[n];
-    const Index row = g.first + n;
-    RowTotal& t = totals[n];
-    bool whole = true;
-    if (breaks_sticks(c.args))
-      whole = put_rest(c, w, g, n, t);
-    else
-      t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
-    // A sink that is not finite makes the total NaN.
-    t.leaves = !whole || w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
-               std::isnan(t.log_sum_exp);
-    left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
-  }
-  const float* from = w.out.data();  // null: values have no channels
-  if (from != nullptr) from += g.first * c.value_panels * c.panel;
-  put_rows(c, g.row, totals, g.count, from, g.rows, result);
-}
-
 void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
                const AttentionResult& result, std::uint8_t* left) noexcept {
   w.sticks.wants_rest = !result.log_sum_exp.empty();
   run_rows(c, block, w);
-  for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
+  put_block(c, w, result, left);
 }
 
 void run_blocks(const FastCall& c, const AttentionResult& result, std::uint8_t* left,
@@ -367,8 +307,9 @@ std::span<const Index> fast_forward(const ReadyCall& call, const LoweredCall& lo
   }
   if (arena.counts()) return {};
   BoundedList<Index> list(rows);
-  for (std::size_t n = 0; n < left.size(); ++n)
-    if (left[n] != 0) list.push_back(static_cast<Index>(n));
+  for (auto row = std::find(left.begin(), left.end(), 1); row != left.end();
+       row = std::find(row + 1, left.end(), 1))
+    list.push_back(row - left.begin());
   return {list.data(), list.size()};
 }
 

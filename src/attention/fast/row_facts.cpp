@@ -104,8 +104,16 @@ bool RowFacts::take_sums(const ConstTensorView& sums, Index b, Index h, Run rows
                          bool& again) noexcept {
   const bool sticks = breaks_sticks(call_.args);
   const std::size_t first = at(b, h, 0);
+  const double* doubles =
+      sums.empty() || sums.dtype != DType::f64
+          ? nullptr
+          : static_cast<const double*>(sums.data) + b * sums.stride[0] + h * sums.stride[1];
   for (Index i = rows.begin; i < rows.end; ++i) {
-    double sum = sums.empty() ? 0 : read_number(sums, b, h, i);
+    double sum = 0;
+    if (doubles != nullptr)
+      sum = doubles[i * sums.stride[2]];
+    else if (!sums.empty())
+      sum = read_number(sums, b, h, i);
     double& to = log2_sum_[first + static_cast<std::size_t>(i)];
     to = HUGE_VAL, less_[first + static_cast<std::size_t>(i)] = 0;
     if (!sticks && sum == -HUGE_VAL) continue;

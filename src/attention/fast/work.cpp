@@ -191,7 +191,8 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   q = arena.array<float>(count * c.channels);
   out = arena.array<float>(count * width);
   sums = arena.array<float>(count * k.lanes);
-  totals = arena.array<float>(count);
+  totals = arena.array<float>(count), factors = arena.array<float>(count);
+  logarithms = arena.array<double>(count);
   keys = arena.array<float>(k.block_keys * c.channels);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);

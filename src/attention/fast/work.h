@@ -127,6 +127,8 @@ struct FastWork : FastRowWork {
   std::span<float> out;           // [groups][value panels][rows of the strip][panel]
   std::span<float> sums;          // [rows][lanes]
   std::span<float> totals;        // [rows]: of the lanes
+  std::span<float> factors;       // [rows]: 1 / total
+  std::span<double> logarithms;   // [rows]: log-sum-exp
   std::span<double> reference;    // [rows]
   std::span<float> keys, values;  // packed
   std::span<float> weights;       // [rows of a strip][keys of a block]
@@ -152,6 +154,8 @@ inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index
 // Writes rows, but those that leave: `from`, as FastStrip::out holds a strip of so many, over the sums of their weights.
 void put_rows(const FastCall&, const FastRow*, const RowTotal*, Index count, const float* from,
               Index strip_rows, const AttentionResult&) noexcept;
+// Writes all rows of a block. left, by row of the call: another engine must compute it.
+void put_block(const FastCall&, FastWork&, const AttentionResult&, std::uint8_t* left) noexcept;
 // Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
 inline constexpr float kSmallestSum = 0x1p-20f;
 

@@ -2,6 +2,8 @@
 // Rows of f32, f16 or bf16 to the panels that strips read, and back (fast_strips.h).
 #include "kernels/attention/fast_strips.h"
 
+#include <bit>
+
 #if defined(POSENC_KERNELS_FAST_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_FAST_PACK_INL_H_
 #undef POSENC_KERNELS_FAST_PACK_INL_H_
@@ -138,7 +140,7 @@ bool DotRows(const void* first, Index first_stride, const void* second, Index se
 }
 
 inline void AddScaledRows(float* HWY_RESTRICT to, Index stride, const float* HWY_RESTRICT from,
-                    Index width, Index count, Index channels, float factor) noexcept {
+                          Index width, Index count, Index channels, float factor) noexcept {
   for (Index n = 0; n < count; ++n, to += stride, from += width) {
     Index c = 0;
     for (; c + kLanes <= channels; c += kLanes)
@@ -336,6 +338,34 @@ inline void NarrowRelative(float* HWY_RESTRICT to, const double* HWY_RESTRICT fr
   for (Index n = 0; n < count; ++n) {
     const double x = from[n] - by;
     to[n] = static_cast<float>(x > least ? x : least);
+  }
+}
+
+// The same. The logarithm of the mantissa m, in [sqrt(1/2), sqrt(2)), is the series of artanh((m - 1) / (m + 1)), off by
+// 1e-12.
+inline void FinishSums(const float* HWY_RESTRICT sums, const double* HWY_RESTRICT reference,
+                       Index count, float* HWY_RESTRICT factors,
+                       double* HWY_RESTRICT logarithms) noexcept {
+  constexpr double kLn2 = 0.69314718055994530942;
+  constexpr std::int32_t kRootOfHalf = 0x3f3504f3, kOne = 1 << 23;
+  for (Index n = 0; n < count; ++n) {
+    const bool some = sums[n] > 0;
+    const auto bits = std::bit_cast<std::int32_t>(some ? sums[n] : 1.0f);
+    const std::int32_t exponent = (bits - kRootOfHalf) >> 23;
+    const float mantissa = std::bit_cast<float>(bits - exponent * kOne);
+    // A division in double takes longer than all the rest: one in float, and a step of Newton's.
+    const auto m = static_cast<double>(mantissa), inverse = static_cast<double>(1 / (mantissa + 1));
+    const double rough = (m - 1) * inverse, s = rough + ((m - 1) - rough * (m + 1)) * inverse;
+    const double z = s * s;
+    double p = z * (1.0 / 13) + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    p = p * z + 1;
+    const double logarithm = 2 * s * p + (static_cast<double>(exponent) + reference[n]) * kLn2;
+    factors[n] = some ? 1 / sums[n] : 0;
+    logarithms[n] = some ? logarithm : -HUGE_VAL;
   }
 }
 

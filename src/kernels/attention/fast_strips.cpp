@@ -38,6 +38,7 @@ constexpr FastKernels kKernels{
     AddLanes,
     AddScaledRows,
     SplitSums,
+    FinishSums,
     {PutRows<float>, PutRows<Float16>, PutRows<BFloat16>}};
 
 }  // namespace
