@@ -28,6 +28,7 @@ _WORDS = {
     "copy": "repeat a word", "reverse": "repeat a word backwards", "passkey": "find digits hidden in noise",
     "flipflop": "read the bit written last", "direction": "is the marker to the left or to the right",
     "masked": "guess masked characters, by an encoder", "extension": "RoPE at four times its length, by every scaling",
+    "report": "write the report of a folder again",
     "compare": "one report of several folders",
 }
 _LM = {"none": "nope", "sinusoidal": "sinusoidal", "learned": "learned", "rope": "rope", "alibi": "alibi", "t5": "t5", "kerple": "kerple kernel=log"}

@@ -112,9 +112,10 @@ def start(model: nn.Module, seed: int, std: dict[str, float] | None = None) -> N
         if isinstance(module, (posenc.torch.Attention, posenc.torch.InputPositions)):
             torch.manual_seed(_number(seed, name))
             module.reset_parameters()
-        if isinstance(module, AttentionParts) and module.gate is not None:
-            torch.manual_seed(_number(seed, name))
-            module.gate.reset_parameters()
+        for linear in (getattr(module, "gate", None), getattr(module, "back", None)):
+            if isinstance(linear, nn.Linear):
+                torch.manual_seed(_number(seed, name))
+                linear.reset_parameters()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if id(p) in of_schemes:

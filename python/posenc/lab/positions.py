@@ -37,7 +37,7 @@ _NEEDS = {
     "longt5": "global tokens", "indexed": "an index of pairs", "complex_order": "word ids at the input, for which posenc.torch has no module",
     "convolutional": "a module at the input, which posenc.torch does not have",
     "distance_offset": "a module at the input, which posenc.torch does not have", "paragraph_offset": "paragraphs",
-    "segatron_xl": "paragraphs and sentences",
+    "segatron_xl": "paragraphs and sentences", "hierarchy": "several levels of a text", "local_window": "the grid of an image",
 }
 
 
@@ -80,11 +80,11 @@ def _followed(name: str, n: Sizes) -> dict[str, Any]:
         "xpos": {"center": t // 2, "scale_base": max(1, t // 2)},
         "clipped": {"clip": t},
         "shaw": {"left": min(16, t)},
-        "deberta": {"max_relative_positions": t},
+        "deberta": {"position_buckets": max(4, min(32, t)), "max_relative_positions": max(8, t)},
         "relative_projection": {"max_distance": t},
         "dynamic_position_bias": {"width": max(8, n.width // 2)},
         "sinusoidal": {"input_gain": f"{n.width ** 0.5:.6g}"},  # Vaswani et al., sec. 3.4: embeddings times the root of the width
-        "complex_order": {}, "cope": {"positions": max(8, t)},
+        "cope": {"positions": max(8, t)}, "learnable_fourier": {"features": n.width, "hidden": n.width}, "continuous_axial": {"hidden": n.width},
     }.get(name, {})
 
 
@@ -97,7 +97,7 @@ def complete(text: str, sizes: Sizes) -> str:
         raise LabError(f"scheme {name} needs {_NEEDS[name]}; the lab's models have one axis of positions")
     given = {w.split("=", 1)[0] for w in words}
     if "preset" not in given:
-        follow = {"pairing": "half_split", **_followed(name, sizes)}
+        follow = {"pairing": "half_split", "axes": 1, **_followed(name, sizes)}
         words += [f"{field}={value}" for field, value in follow.items() if field in fields and field not in given]
     filled = posenc.complete(" + ".join([" ".join([name, *words]), *scalings]), heads=sizes.heads, head_dim=sizes.head_dim,
                              width=sizes.width, rows=sizes.rows, causal=sizes.causal)
@@ -164,23 +164,33 @@ class Scheme:
         """One's own module, given those of width, heads, head_dim, rows, trained, causal that its constructor takes."""
         n = self.sizes
         offered = {"width": n.width, "heads": n.heads, "head_dim": n.head_dim, "rows": n.rows, "trained": n.trained, "causal": n.causal}
-        taken = inspect.signature(kind).parameters
+        taken = {} if kind.__init__ is nn.Module.__init__ else inspect.signature(kind).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in taken.values())
         made: nn.Module = kind(**{name: value for name, value in offered.items() if every or name in taken})
         return made
 
 
 class InputParts(nn.Module):
-    """What acts on the embeddings, [batch, tokens, width]."""
+    """What acts on the embeddings, [batch, tokens, width]. Channels that a scheme appends are mapped back to the width."""
 
     def __init__(self, scheme: Scheme) -> None:
         super().__init__()
+        self.back: nn.Linear | None = None
         self.texts = nn.ModuleList(posenc.torch.InputPositions(text) for text in scheme.input)
         self.own = nn.ModuleList(scheme.own_module(kind) for kind in scheme.own if hasattr(kind, "embed"))
+        width = scheme.sizes.width
+        with torch.no_grad():
+            channels = self._texts(torch.zeros(1, 2, width), torch.arange(2)).shape[-1]
+        if channels != width:
+            self.back = nn.Linear(channels, width)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def _texts(self, x: Tensor, positions: Tensor) -> Tensor:
         for part in self.texts:
             x = part(x, positions)
+        return x if self.back is None else self.back(x)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        x = self._texts(x, positions)
         for part in self.own:
             x = part.embed(x, positions)  # type: ignore[operator]
         return x
@@ -236,14 +246,10 @@ class AttentionParts(nn.Module):
         if not biases:
             return self.attention(q, k, v, **options)  # type: ignore[no-any-return]
         tables = [posenc.torch.distance_bias(_by_rows(bias), longest=k.shape[1] - 1, heads=None) for bias in biases]
-        held = self.attention.named_arrays()
         encodings = [*self.attention.encodings, *(encoding for encoding, _ in tables)]
-        if len(encodings) == 1:
-            parameters = dict(tables[0][1])
-        else:
-            first = len(self.attention.encodings)
-            parameters = {name if name[0].isdigit() else f"0.{name}": x for name, x in held.items()}
-            parameters |= {f"{first + i}.{name}": x for i, (_, given) in enumerate(tables) for name, x in given.items()}
+        names = [name for name, _ in posenc.score_parameters(encodings, heads=q.shape[2], head_dim=q.shape[3])]
+        values = [*self.attention.named_arrays().values(), *(given["table"] for _, given in tables)]  # in the order of the encodings
+        parameters = dict(zip(names, values))
         return posenc.torch.attend(encodings, q, k, v, parameters=parameters, **{**self.attention.options, **options})  # type: ignore[no-any-return]
 
     def rescale(self, texts: Iterable[str]) -> None:

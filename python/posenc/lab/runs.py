@@ -192,10 +192,11 @@ def _work(job: Job, checkpoint: Path, to: Connection) -> None:
 
     import posenc
 
-    from .train import Run
+    from .train import Run, warm_up
 
     torch.set_num_threads(1)
     posenc.set_num_threads(1)
+    warm_up()
     try:
         run = Run(job.task, job.scheme, job.seed, job.options, checkpoint)
         to.send(("result", run.result(lambda share: to.send(("share", share)))))

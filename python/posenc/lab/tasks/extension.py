@@ -22,7 +22,7 @@ from ..model import Model
 from . import Options, lm, passkey
 
 DEFAULTS = {"train": 64, "test": 256, "steps": 1000, "lr": 2e-3, "heads": 2}
-_TUNING = {"steps": 40, "batch": 8, "lr": 5e-4, "warm": 5}
+_TUNED_STEPS, _TUNED_BATCH, _TUNED_RATE = 40, 8, 5e-4
 _WINDOWS, _TRIALS = 48, 40
 
 
@@ -62,12 +62,15 @@ class Extension:
             found[str(n)] = judge.accuracy(model, lambda count: passkey.batch(n, count, generator))[0]
         return found
 
+    def check(self, model: Model) -> None:
+        rotary = model.scheme.rotary
+        if len(rotary) != 1 or len(model.scheme.attention) != 1 or " + " in rotary[0]:
+            raise LabError(f'extension needs a scheme that is one rotary encoding without a scaling, got "{model.scheme.text}"')
+
     def judge(self, model: Model, seed: int) -> dict[str, Any]:
         from ..train import fit
 
         rotary = model.scheme.rotary
-        if len(rotary) != 1 or len(model.scheme.attention) != 1 or " + " in rotary[0]:
-            raise LabError(f'extension needs a scheme that is one rotary encoding without a scaling, got "{model.scheme.text}"')
         own, kept = rotary[0], {name: x.clone() for name, x in model.state_dict().items()}
         modes: dict[str, Any] = {}
         texts = {name: own + words for name, words in scalings(self.options.train, self.factor).items()}
@@ -77,7 +80,7 @@ class Extension:
             model.rescale([text])
             zero, start = self._measure(model), time.process_time()
             generator = torch.Generator().manual_seed(seed + 1001)
-            fit(model, lambda count: self.batch(self.options.test, count, generator), **_TUNING)
+            fit(model, lambda: self.batch(self.options.test, _TUNED_BATCH, generator), steps=_TUNED_STEPS, lr=_TUNED_RATE, warm=5)
             seconds = time.process_time() - start
             modes[name] = {"scheme": str(posenc.parse(text)), "zero": zero, "tuned": self._measure(model), "tuned_seconds": round(seconds, 2)}
         model.load_state_dict(kept)
@@ -104,7 +107,7 @@ class Extension:
 
     def _longrope(self, divisors: Tensor) -> str:
         words = ",".join(f"{d:.6g}" for d in divisors.tolist())
-        return (f" + longrope long_factor={words} short_factor={words} original_context={self.options.train} factor={self.factor} "
+        return (f" + longrope long_factor=[{words}] short_factor=[{words}] original_context={self.options.train} factor={self.factor} "
                 f"switch_rule=always_long")
 
     @torch.no_grad()

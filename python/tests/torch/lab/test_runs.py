@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue: what is refused, what is kept, how it goes on after a kill, the same bits for any number of workers."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+SMALL = ("--width", 16, "--heads", 2, "--layers", 1, "--train", 8, "--test", 16, "--batch", 4)
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("words, message", [
+    (("lm", "--scheme", "alibbi"), "alibi"), (("lmm",), "the word must be"), (("lm", "--train", 64, "--test", 32), "--test must be --train or longer"),
+    (("lm", "--seeds", 0), "--seeds must be 1 or more"), (("lm", "--workers", 0), "--workers"), (("lm", "--scheme", "swin"), "swin needs the grid"),
+    (("lm", "--text", "none"), "must be a file that can be read"), (("lm", "--text", "one.txt"), "--held-out FILE"),
+    (("lm", "--text", "folder"), "must have"), (("lm", "--steps", 0), "--steps"), (("lm", "--heads", 3), "multiple of --heads"),
+    (("lm", "--lr", 2), "--lr"), (("quick", "--scheme", "rope"), "belongs to one task"), (("quick", "--task", "copy"), "one of its tasks"),
+    (("--task", "copyy"), "FILE.py:Name"), (("extension", "--scheme", "alibi"), "rotary"), (("lm", "--scheme", "rope |"), "joined by"),
+    (("compare", "a"), "two folders"), (("report", "a"), "results.jsonl"), (("lm", "somewhere"), "folders belong")])
+def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
+    (tmp_path / "one.txt").write_text("a" * 1000)
+    (tmp_path / "folder").mkdir()
+    for n in "ab":
+        (tmp_path / "folder" / n).write_text("short")
+    assert lab(*words, "-o", "out") == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not (tmp_path / "out" / "results.jsonl").exists()
+
+
+def test_what_is_there_is_not_run_again(lab, tmp_path, capsys):
+    words = ("shift", *SMALL, "--steps", 4, "-o", "out")
+    assert lab(*words, "--scheme", "rope") == 0
+    first = rows(tmp_path / "out")
+    assert lab(*words, "--scheme", "rope", "--scheme", "alibi", "--seeds", 2) == 0
+    second = rows(tmp_path / "out")
+    assert second[0] == first[0] and len(second) == 4
+    assert {(r["label"], r["seed"]) for r in second} == {("rope", 0), ("rope", 1), ("alibi", 0), ("alibi", 1)}
+    for r in second:
+        assert r["schema"] == "posenc.lab/1" and len(r["weights_sha256"]) == 64 and r["seconds"] > 0 and r["peak_bytes"] >= 0
+    capsys.readouterr()
+    assert lab(*words, "--scheme", "rope", "--plan") == 0
+    assert "0 of 1 runs" in capsys.readouterr().out
+
+
+def test_a_line_that_was_cut_is_run_again(lab, tmp_path):
+    words = ("shift", *SMALL, "--steps", 2, "--scheme", "rope", "-o", "out")
+    assert lab(*words) == 0
+    path = tmp_path / "out" / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert lab(*words) == 0
+    assert rows(tmp_path / "out")[0]["weights_sha256"] == json.loads(whole)["weights_sha256"]
+
+
+def test_results_of_another_version_are_refused(lab, tmp_path, capsys):
+    words = ("shift", *SMALL, "--steps", 2, "--scheme", "rope", "-o", "out")
+    assert lab(*words) == 0
+    path = tmp_path / "out" / "results.jsonl"
+    path.write_text(path.read_text().replace('"posenc": "', '"posenc": "0.0.'))
+    assert lab(*words) == 2
+    assert "results of posenc 0.0." in capsys.readouterr().err
+    path.write_text(path.read_text().replace("posenc.lab/1", "posenc.lab/9"))
+    assert lab(*words) == 2
+    assert "line 1 must have the schema posenc.lab/1" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_ends_that_run_alone(lab, tmp_path):
+    (tmp_path / "own.py").write_text("""
+import torch
+class Fails(torch.nn.Module):
+    steps = 0
+    def rotate(self, q, k, positions):
+        Fails.steps += 1
+        return (q * float("nan") if Fails.steps > 5 else q), k
+""")
+    assert lab("shift", *SMALL, "--steps", 8, "--scheme", "own.py:Fails", "--scheme", "rope", "--workers", 1, "-o", "out") == 0
+    found = {r["label"]: r for r in rows(tmp_path / "out")}
+    assert "the loss is nan at step" in found["own.py:Fails"]["failed"] and found["own.py:Fails"]["values"] == {}
+    assert "failed" not in found["rope"]
+    assert lab("shift", *SMALL, "--steps", 8, "--scheme", "rope", "--check", "-o", "out") == 1
+
+
+def start(folder, *words):
+    return subprocess.Popen([sys.executable, "-m", "posenc.lab", *map(str, words)], cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                            start_new_session=True, env={**os.environ, "POSENC_LAB_CHECKPOINT": "0.2"})
+
+
+def test_the_same_hashes_after_a_kill_and_with_two_workers(tmp_path):
+    words = ("lm", "--width", 16, "--heads", 2, "--layers", 1, "--train", 16, "--test", 16, "--steps", 400, "--scheme", "rope", "--scheme", "t5")
+    assert start(tmp_path, *words, "--workers", 2, "-o", "whole").wait() == 0
+    for _ in range(3):
+        process = start(tmp_path, *words, "--workers", 1, "-o", "killed")
+        for _ in range(400):
+            time.sleep(0.05)
+            if list(tmp_path.glob("killed/checkpoints/*.pt")) or process.poll() is not None:
+                break
+        time.sleep(0.3)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path, *words, "--workers", 1, "-o", "killed").wait() == 0
+    hashes = [sorted((r["label"], r["weights_sha256"]) for r in rows(tmp_path / f)) for f in ("whole", "killed")]
+    assert hashes[0] == hashes[1]
+    assert not list(tmp_path.glob("killed/checkpoints/*"))
+
+
+def test_two_programs_do_not_write_to_one_folder(lab, tmp_path, capsys):
+    import fcntl
+
+    (tmp_path / "out").mkdir()
+    with open(tmp_path / "out" / ".lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert lab("shift", *SMALL, "--steps", 2, "--scheme", "rope", "-o", "out") == 2
+    assert "no other lab writes to" in capsys.readouterr().err
+
+
+def test_no_array_of_all_pairs_is_made():
+    """Not in training and not in the tests of a long text."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from posenc.lab.model import Model
+
+    tokens, seen = 97, []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            for x in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(x, torch.Tensor) and x.numel() >= tokens * tokens and list(x.shape).count(tokens) > 1:
+                    seen.append((function, list(x.shape)))
+            return out
+
+    for scheme in ("nope", "rope", "alibi", "t5", "kerple kernel=log", "fire", "shaw", "cope"):
+        model = Model(scheme, 9, width=16, layers=1, heads=2, rows=tokens, trained=16)
+        with Watch():
+            model(torch.randint(0, 9, (3, tokens))).square().sum().backward()
+        assert not seen, (scheme, seen)
