@@ -4,7 +4,7 @@
 
     PYTHON bench/peers/whole_models.py [--types llama,glm,...] [--tokens 1024] [--samples 11] [--dtypes f32,bf16] [--attention]
 
-PYTHON has torch, transformers and posenc: build/python/torch-environment/bin/python after `python/test.sh build --host`.
+PYTHON has torch, transformers and posenc: build/lab/bin/python after `python/test.sh build --host`.
 Time is the process's own CPU time on one thread, so that neighbours hardly count. The ratio is the median over rounds of
 after / before, each round measuring both within a moment. Logits are compared before anything is timed.
 """

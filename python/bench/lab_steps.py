@@ -12,7 +12,6 @@ import argparse
 import math
 import multiprocessing
 import os
-import resource
 import statistics
 import time
 
@@ -21,7 +20,7 @@ import torch
 from torch import nn
 
 from posenc.lab.model import Model
-from posenc.lab.train import _resident, optimiser, step_loss, update
+from posenc.lab.train import optimiser, resident, step_loss, update
 
 SCHEMES = {"none": "nope", "rope": "rope", "alibi": "alibi", "t5": "t5", "kerple": "kerple kernel=log"}
 
@@ -89,9 +88,9 @@ def _peak(label: str, dense: bool, tokens: int, batch: int, to) -> None:
     x = torch.randint(0, 96, (1, 64))
     update(model, adam, step_loss(model, x, x), 0)  # what libraries load at their first call
     model, adam = make(label, dense, tokens)
-    before, x = _resident(), torch.randint(0, 96, (batch, tokens))
+    before, x = resident(), torch.randint(0, 96, (batch, tokens))
     update(model, adam, step_loss(model, x, x), 0)
-    to.put(max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / 2 ** 20)
+    to.put(max(0, resident("VmHWM") - before) / 2 ** 20)
 
 
 def peak(label: str, dense: bool, tokens: int, batch: int) -> float:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What rotation of PyTorch's tensors costs, beside transformers' own: medians of calls in turns.
 
-    build/python/torch-environment/bin/python python/bench/torch_rotation.py [--tokens 1,2048] [--samples 31] [--threads 1]
+    build/lab/bin/python python/bench/torch_rotation.py [--tokens 1,2048] [--samples 31] [--threads 1]
 
 First the calls themselves, on 16 tokens of one head of 64 channels, q and k; then 32 query and 8 key heads of 128
 channels, one sequence. Needs transformers for the second part.

@@ -14,7 +14,7 @@ import subprocess
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGE = pathlib.Path("python/posenc")
 SERVER = pathlib.Path(__file__).resolve().parent / "pytest_server.py"
-ENVIRONMENTS = {True: "torch-environment", False: "environment"}
+ENVIRONMENTS = {True: "lab", False: "python/environment"}  # of the build folder
 HOSTS = ("torch", "hf", "jax", "onnx")  # as in python/test.sh
 
 

@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", action="append", default=[], help="text in the file or in what is broken")
     parser.add_argument("--minutes", type=float, help="begin no more after so long (the first build does not count)")
-    parser.add_argument("--python", type=pathlib.Path, default=SOURCE / "build" / "python", help="where python/test.sh has its environments")
+    parser.add_argument("--python", type=pathlib.Path, default=SOURCE / "build", help="the build folder in which python/test.sh has its environments")
     parser.add_argument("--clean", action="store_true", help="build anew")
     parser.add_argument("--check", action="store_true", help="only compare the list with the tree")
     args = parser.parse_args()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -68,7 +67,7 @@ class Run:
 
     def __init__(self, task: str, scheme: str, seed: int, options: tasks.Options, checkpoint: Path | None = None) -> None:
         self.name, self.seed, self.options, self.checkpoint = task, seed, options, checkpoint
-        self.before = _resident()
+        self.before = resident()
         self.task = tasks.make(task, options)
         self.model = self._model(scheme)
         if hasattr(self.task, "check"):
@@ -142,7 +141,7 @@ class Run:
             found["failed"] = str(e)
         found |= {"seconds": round(self.seconds, 2), "step_ms": round(1000 * self.seconds / max(1, self.step), 2),
                   "parameters": sum(p.numel() for p in self.model.parameters()),
-                  "peak_bytes": max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - self.before)}
+                  "peak_bytes": max(0, resident("VmHWM") - self.before)}
         return found
 
     def _write(self) -> None:
@@ -170,7 +169,7 @@ def warm_up() -> None:
     update(model, optimiser(model, 1e-3), step_loss(model, ids, ids), 0)
 
 
-def _resident() -> int:
-    """Bytes of memory that the process holds now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def resident(which: str = "VmRSS") -> int:
+    """Bytes of memory that the process holds now, or has held at most (VmHWM)."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(which))
