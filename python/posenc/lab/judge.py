@@ -16,7 +16,7 @@ _WINDOWS = 64
 
 def _losses(model: Model, z: Tensor) -> Tensor:
     """Nats of every next character, [rows, tokens - 1]."""
-    return torch.cat([F.cross_entropy(model(some[:, :-1]).transpose(1, 2), some[:, 1:], reduction="none") for some in z.split(_ROWS)])
+    return torch.cat([F.cross_entropy(model(some[:, :-1]).transpose(1, 2), some[:, 1:], reduction="none") for some in torch.split(z, _ROWS)])
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def accuracy(model: Model, make: Callable[[int], tuple[Tensor, Tensor]], count: 
 def loss_and_accuracy(model: Model, x: Tensor, y: Tensor) -> tuple[float, float]:
     """Of the tokens that are asked for (y not -100)."""
     losses, right = [], []
-    for a, b in zip(x.split(_ROWS), y.split(_ROWS)):
+    for a, b in zip(torch.split(x, _ROWS), torch.split(y, _ROWS)):
         logits, of = model(a), b != -100
         losses.append(F.cross_entropy(logits[of], b[of], reduction="none"))
         right.append(logits[of].argmax(-1) == b[of])

@@ -41,7 +41,8 @@ class Block(nn.Module):
         if self.seen is not None:
             self.seen.append((q, k, v, hidden))
         x = x + self.out(self.parts(q, k, v, hidden, positions).reshape(batch, tokens, d))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+        y: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
+        return y
 
 
 class Model(nn.Module):
@@ -84,19 +85,20 @@ class Model(nn.Module):
     @torch.no_grad()
     def attention_by_distance(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Distances, and the share of the attention at each, [layers, heads, distances]: means over the rows of ids."""
-        for block in self.blocks:
+        blocks: list[Any] = list(self.blocks)
+        for block in blocks:
             block.seen = []
         try:
             self(ids, positions)
             found = []
-            for block in self.blocks:
-                (q, k, v, hidden), = block.seen  # type: ignore[misc, union-attr]
-                parts: Any = block.parts
+            for block in blocks:
+                (q, k, v, hidden), = block.seen
+                parts = block.parts
                 options: dict[str, Any] = {} if positions is None else {"query_positions": positions, "key_positions": positions}
                 inputs = parts._inputs(hidden)
                 found.append(parts.attention.locality(q, k, v, **options, **({"inputs": inputs} if inputs else {})))
         finally:
-            for block in self.blocks:
+            for block in blocks:
                 block.seen = None
         return found[0][0], torch.stack([mass for _, mass in found])
 

@@ -56,17 +56,14 @@ class Sizes:
         return self.width // self.heads
 
 
-def _registry() -> dict[str, dict[str, Any]]:
-    return {s["name"]: s for s in posenc.schemes()["schemes"]}
-
-
 @lru_cache(maxsize=None)
 def _listed(name: str) -> dict[str, Any]:
-    found = _registry().get(name)
+    listed: Any = posenc.schemes()["schemes"]
+    found: Any = next((s for s in listed if s["name"] == name), None)
     if found is None:
         posenc.parse(name)  # names the scheme that was meant
         raise LabError(f'scheme must be one of `posenc list`, got "{name}"')
-    return found
+    return dict(found)
 
 
 def _followed(name: str, n: Sizes) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def update(model: nn.Module, adam: torch.optim.AdamW, loss: Tensor, step: int) -
     if not math.isfinite(value):
         raise NotFinite(f"the loss is {value} at step {step}")
     adam.zero_grad(set_to_none=True)
-    loss.backward()
+    torch.autograd.backward(loss)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     adam.step()
     return value
