@@ -211,12 +211,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(path)
             return 0
         if a.word == "report":
-            from . import report, runs
+            from . import report, results
             folder = a.folders[0] if a.folders else a.out
-            if folder is None or not (folder / "results.jsonl").exists():
-                raise LabError(f'report needs a folder with results.jsonl, got "{folder or ""}"')
+            if folder is None:
+                raise LabError("report needs a folder: the one that -o named")
             a.out = a.out or folder
-            return _report(list(runs.read(folder / "results.jsonl")), a, [], report)
+            return _report(results.read(folder), a, [], report)
         if a.folders:
             raise LabError(f'folders belong to report and compare, got "{a.folders[0]}"')
         return _run(a)

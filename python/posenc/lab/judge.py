@@ -84,7 +84,8 @@ def by_distance(model: Model, text: Tensor, trained: int, rows: int = 8) -> dict
     starts = torch.linspace(0, len(text) - trained, rows).long()
     distances, mass = model.attention_by_distance(text[starts[:, None] + torch.arange(trained)])
     left = sorted({0, *(round(2 ** (i / 2)) for i in range(2 * trained.bit_length())), *(-round(2 ** (i / 2)) for i in range(2 * trained.bit_length()))})
-    left = [n for n in left if int(distances.min()) <= n <= int(distances.max())]
+    least = 0 if model.scheme.sizes.causal else int(distances.min())
+    left = [n for n in left if least <= n <= int(distances.max())]
     bins = torch.bucketize(distances.double(), torch.tensor(left, dtype=torch.float64), right=True) - 1
     share = torch.zeros(*mass.shape[:2], len(left), dtype=torch.float64).index_add_(2, bins.clamp(min=0), mass.double())
     return {"distances": left, "attention": [[[_short(x) for x in head] for head in layer] for layer in share.tolist()]}

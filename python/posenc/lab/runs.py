@@ -15,13 +15,11 @@ import time
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 from .errors import LabError
+from .results import SCHEMA, identity, read
 from .tasks import Options
-
-SCHEMA = "posenc.lab/1"
-
 
 @dataclass(frozen=True)
 class Job:
@@ -52,13 +50,8 @@ def processor() -> str:
         return platform.machine()
 
 
-def identity(record: dict[str, Any]) -> str:
-    """What makes a run the same run: it is not run again."""
-    return json.dumps([record[key] for key in ("task", "scheme", "seed", "options")], sort_keys=True)
-
-
 def _identity(job: Job) -> str:
-    return identity({"task": job.task, "scheme": job.scheme, "seed": job.seed, "options": asdict(job.options)})
+    return identity({"schema": SCHEMA, "task": job.task, "scheme": job.scheme, "seed": job.seed, "options": asdict(job.options)})
 
 
 # ---------------------------------------------------------------- before the first step
@@ -129,8 +122,8 @@ class Results:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
             raise LabError(f'-o must be a folder that no other lab writes to, got "{folder}"') from e
-        self.rows = list(read(self.path))
         self._cut()
+        self.rows = read(self.path) if self.path.exists() and self.path.stat().st_size else []
 
     def _cut(self) -> None:
         """Drops a last line that was not written whole."""
@@ -166,21 +159,6 @@ class Results:
     def checkpoint(self, job: Job) -> Path:
         name = hashlib.sha256(f"{_identity(job)} {job.data} {versions()}".encode()).hexdigest()[:24]
         return self.folder / "checkpoints" / f"{name}.pt"
-
-
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of results.jsonl; a last line without its end, which a kill leaves, is not one."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            row = json.loads(line)
-        except ValueError as e:
-            raise LabError(f"{path} line {number} must be a JSON object ({e})") from e
-        if not isinstance(row, dict) or row.get("schema") != SCHEMA:
-            found = row.get("schema") if isinstance(row, dict) else type(row).__name__
-            raise LabError(f'{path} line {number} must have the schema {SCHEMA}, got "{found}"')
-        yield row
 
 
 # ---------------------------------------------------------------- the queue

@@ -71,7 +71,7 @@ def test_results_of_another_version_are_refused(lab, tmp_path, capsys):
     assert "results of posenc 0.0." in capsys.readouterr().err
     path.write_text(path.read_text().replace("posenc.lab/1", "posenc.lab/9"))
     assert lab(*words) == 2
-    assert "line 1 must have the schema posenc.lab/1" in capsys.readouterr().err
+    assert "posenc.lab/1" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_not_finite_ends_that_run_alone(lab, tmp_path):
