@@ -195,7 +195,8 @@ def page(package):
     pages = pages_of_schemes()
     rows = scheme_lists([(n, c) for n, c in sorted(schemes.items()) if isinstance(c, ast.ClassDef) and not n.startswith("_")], pages)
     hosts = "".join(host(package / name, found) for name in ("torch", "hf", "jax") if (package / name).is_dir())
-    return f"{HEAD}\n## Functions and classes\n\n" + "".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
+    made = f"{HEAD}\n## Functions and classes\n\n" + "".join(parts) + f"{hosts}\n## Schemes and scalings\n\n{SCHEMES}\n" + "\n".join(rows) + "\n"
+    return re.sub(r"(?<!\[)arXiv:(\d{4}\.\d{4,5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", made)
 
 
 def model_of(node, found, others):
