@@ -220,11 +220,11 @@ def main(words: Sequence[str] | None = None) -> int:
         if a.folders:
             raise LabError(f'folders belong to report and compare, got "{a.folders[0]}"')
         return _run(a)
-    except LabError as e:
+    except ValueError as e:  # LabError, and those of posenc: they name argument, rule and value
         sys.stderr.write(f"lab: {e}\n")
         return 2
-    except ValueError as e:  # of posenc: names argument, rule and value
-        sys.stderr.write(f"lab: {e}\n")
+    except OSError as e:
+        sys.stderr.write(f"lab: {e.filename or a.out}: {e.strerror}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("\nlab: stopped; the same command goes on from here\n")

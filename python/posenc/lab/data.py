@@ -16,7 +16,7 @@ from .errors import LabError
 
 LICENCES = "/usr/share/common-licenses"
 _HELD_OUT, _LEFT_OUT = ("MPL-2.0",), ("GPL-1",)  # GPL-1 is nearly GPL-2
-BIBLE = "/usr/share/sword/modules/texts/ztext/web"
+BIBLE = "/usr/share/sword/modules/texts/ztext/engWEB2015eb"  # the module of sword-text-web
 _HELD_OUT_BOOKS = (7, 18, 40)  # every eleventh or so of each testament's blocks
 
 
