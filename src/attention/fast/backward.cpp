@@ -76,7 +76,14 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
                            t.s + at};
     rows.less = c.value_gradients.take_less(group, w.less.data() + g.first, w.value_gradients);
     rows.p = t.p + at, rows.s = t.s + at;
-    if (c.is_capped())
+    if (!c.weights.none()) {
+      const float* weight[kMostStripRows];
+      if (!given) fill_zeros(c, g, start);
+      rows.start = start.at;
+      fill_weights(c, g, t.keys.begin, weight);
+      c.weight_kernels.slopes[g.kind](tile, rows, weight, w.products.data() + (rows.s - w.s.data()),
+                                      k.tile_stride);
+    } else if (c.is_capped())
       c.cap_kernels.slopes[g.kind](tile,
                                    {rows, start.base, w.reference.data() + g.first,
                                     w.cap_slopes.data() + (rows.s - w.s.data())},
@@ -92,6 +99,9 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
   for (Index n = 0; written < end && n < g.rows; ++n) {
     std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
     std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
+    if (w.products.empty()) continue;
+    float* products = w.products.data() + (t.s - w.s.data()) + at + n * k.tile_stride;
+    std::fill(products + written, products + end, 0.0f);
   }
 }
 
@@ -133,11 +143,15 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
   c.value_gradients.add_tile({t.first, t.end, t.first - w.groups.begin(), t.keys, g, t.p},
                              w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
-  if (!c.gates.none()) add_terms();
+  if (!c.gates.none() || !c.weights.none()) add_terms();
   if (c.passes_back()) pull_back(c, t, w);
+  if (!c.weights.none())
+    c.weight_gradients.pull({t.first->row, t.s, w.products.data() + (t.s - w.s.data()), rows,
+                             t.keys, w.diagonals.data()},
+                            piece.slice);
   c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
-  if (c.gates.none() && (!c.is_capped() || c.cap.starts)) add_terms();
+  if (c.gates.none() && c.weights.none() && (!c.is_capped() || c.cap.starts)) add_terms();
 }
 
 // Counts of gates, or what is left of sticks, before the tiles of a head: from the last one on, as long as a row counts.
@@ -275,6 +289,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.value_gradients.finish();
   c.gate_gradients.finish();
   c.curve_gradients.finish();
+  c.weight_gradients.finish();
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

@@ -48,7 +48,8 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       terms(*this, tiles, g, cut.pieces, cut.slices,
             ValueGradients::most_parts(*this, g, cut.slices), arena),
       value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena),
-      curve_gradients(*this, g, cut.slices, arena) {
+      curve_gradients(*this, g, cut.slices, arena),
+      weight_gradients(*this, tiles, g, cut.slices, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
@@ -80,7 +81,8 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   values = arena.array<float>(t.tile_keys * c.V);
   key_rows = zeros(t.tile_keys * c.q_width);
   const Index tile = (t.tile_rows + t.rows) * t.tile_stride + 2 * (t.tile_stride - t.tile_keys);
-  p = zeros(tile), s = zeros(tile), cap_slopes = zeros(c.is_capped() ? tile : 0);
+  p = zeros(tile), s = zeros(tile), cap_slopes = zeros(c.is_capped() ? tile : 0),
+  products = zeros(c.weights.none() ? 0 : tile);
   diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
   tokens = arena.array<const void*>(t.tile_keys);
   vector = arena.array<float>(c.q_width);

@@ -9,6 +9,7 @@
 #include "attention/fast/stick_gradients.h"
 #include "attention/fast/term_sums.h"
 #include "attention/fast/value_gradients.h"
+#include "attention/fast/weight_gradients.h"
 
 namespace posenc::inline v0::detail {
 
@@ -44,6 +45,7 @@ struct BackwardCall : FastCall {
   FastTermSums terms;
   ValueGradients value_gradients;
   CurveGradients curve_gradients;
+  WeightGradients weight_gradients;
 
   bool adds_to_q() const noexcept {
     return products.adds_to_q() || row_gradients.adds_to_q() || !gates.none();
@@ -70,6 +72,7 @@ struct BackwardWork : FastRowWork {
   std::span<float> key_rows;      // [tile_keys][q_width]
   std::span<float> p, s;          // a tile; a vector of zeros stands before its rows
   std::span<float> cap_slopes;    // of capped scores, as s lies
+  std::span<float> products;      // q.k where numbers multiply it, as s lies
   std::span<float> diagonals;
   std::span<const void*> tokens;
   std::span<float> vector;    // of q

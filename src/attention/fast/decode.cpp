@@ -186,6 +186,11 @@ bool find_row_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, In
                       bool careful, Index n, FastDecodeRow& r, DecodeWork& w) noexcept {
   const DecodeBlock& b = *u.block;
   const Index row = b.first + n;
+  if (!d.c.weights.none()) {
+    const FastRow& of = d.rows[static_cast<std::size_t>(row)];
+    if (!d.c.weights.is_bounded(of.b, of.h)) return false;
+    d.c.weight_kernels.multiply(r.x, d.c.weights.of(of) + u.keys.begin, r.keys);
+  }
   if (breaks_sticks(d.c.args)) return scans.break_stick(row, slice, r);
   if (!scans.none()) {
     const RowGroup* group = b.groups.data();

@@ -64,6 +64,13 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   }
 }
 
+// Rows whose numbers that multiply q.k float does not hold are left.
+void leave_weights(const FastCall& c, FastWork& w) noexcept {
+  for (const RowGroup& g : w.groups)
+    if (!c.weights.none() && !c.weights.is_bounded(g.row->b, g.row->h))
+      std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+}
+
 void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
   g.begun = false;  // the first block of keys writes `out`
   std::fill_n(w.sums.data() + g.first * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
@@ -126,7 +133,16 @@ void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool caref
   strip.first = !g.begun, g.begun = true;
   if (breaks_sticks(c.args)) return run_stick_strip(c, w, g, block, strip);
   const std::size_t start = given ? 1 : 0;
+  const float* weight[kMostStripRows];
+  if (!c.weights.none()) {
+    if (!given) fill_zeros(c, g, s);
+    strip.start = s.at;
+    fill_weights(c, g, keys.begin, weight);
+  }
   const auto run = [&](bool carefully) {
+    if (!c.weights.none())
+      return (carefully ? c.weight_kernels.rescale : c.weight_kernels.strip)[g.kind](block, strip,
+                                                                                     weight);
     if (gated) return run_gated_strip(c, w, g, keys, block, strip, carefully);
     if (carefully)
       return c.is_capped() ? c.cap_kernels.rescale[g.kind](block, strip, c.cap)
@@ -215,6 +231,7 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
   take_queries(c, w);
   take_row_terms(c, w);
   take_gates(c, w);
+  leave_weights(c, w);
   pass(c, block, w, false);
   if (!breaks_sticks(c.args) && find_low(c, w)) pass(c, block, w, true);
   leave_far_rows(w);
@@ -277,12 +294,13 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (!a.regions.empty()) return "the call has regions, with their own q and k";
   if (const std::string_view why = cap_why_not(a); !why.empty()) return why;
   if (const std::string_view why = Gates::why_not(call); !why.empty()) return why;
+  if (const std::string_view why = ContentWeights::why_not(call); !why.empty()) return why;
   if (!a.mix_before.empty() || !a.mix_after.empty()) return "the call mixes heads";
   if (WideProducts::channels_of(a) > kMostChannels)
     return "a head has more than 1024 channels, products of terms included";
   for (const Term& t : a.terms) {
     if (!Starts::takes(t) && !WideProducts::takes(t) && !RowTerms::has(t) && !ValueRows::has(t) &&
-        !Gates::has(t))
+        !Gates::has(t) && !ContentWeights::has(t))
       return term_class(t) == TermClass::all_heads
                  ? "a term needs the scores of all heads"
                  : "a term multiplies a product of vectors by a number of each pair";

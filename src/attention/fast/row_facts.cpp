@@ -197,7 +197,8 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
 
 bool RowFacts::find(const ConstAttentionResult& result, const ConstAttentionResult& d,
                     const Executor& executor) noexcept {
-  if (!call_.rows.are_bounded() || !call_.value_rows.are_bounded() || !call_.gates.are_bounded())
+  if (!call_.rows.are_bounded() || !call_.value_rows.are_bounded() || !call_.gates.are_bounded() ||
+      !call_.weights.are_bounded())
     return false;
   std::atomic<bool> bounded{true}, again{false};
   const auto scratch = [&](Index task) {

@@ -31,6 +31,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
                                        : ValueRows::For::strips,
                  arena),
       gates(*this, kernels, arena, executor),
+      weights(*this, arena),
       blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
@@ -42,6 +43,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       value_panels((value_vectors + 1) / 2),
       gate_kernels(fast_gate_kernels(active_isa())),
       stick_kernels(fast_stick_kernels(active_isa())),
+      weight_kernels(fast_weight_kernels(active_isa())),
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
           args.softcap_after_terms && !(starts.none() && rows.none())} {
@@ -178,6 +180,14 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
     g.row = w.rows.data() + g.first;
     find_bounds(g);
   }
+}
+
+void fill_zeros(const FastCall& c, const RowGroup& g, StripStarts& s) noexcept {
+  std::fill_n(s.at, g.rows, c.weights.zeros());
+}
+
+void fill_weights(const FastCall& c, const RowGroup& g, Index key, const float** weight) noexcept {
+  for (Index n = 0; n < g.rows; ++n) weight[n] = c.weights.of(g.row[n]) + key;
 }
 
 FastWork::FastWork(const FastCall& c, CallArena& arena)

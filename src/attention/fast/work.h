@@ -2,6 +2,7 @@
 // What the fast engine reads of a call, and the memory of one thread.
 #pragma once
 #include "attention/fast/bias_starts.h"
+#include "attention/fast/content_weights.h"
 #include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
@@ -36,6 +37,7 @@ struct FastCall : ReadyCall {
   RowTerms rows;
   ValueRows value_rows;
   Gates gates;
+  ContentWeights weights;
   BlockShape block_shape() const noexcept;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
@@ -69,6 +71,7 @@ struct FastCall : ReadyCall {
 
   const FastGateKernels& gate_kernels;
   const FastStickKernels& stick_kernels;
+  const FastWeightKernels& weight_kernels;
   const FastCapKernels& cap_kernels;
   FastCap cap;  // of scores; 0: none
   bool is_capped() const noexcept { return cap.cap != 0; }
@@ -169,6 +172,9 @@ struct StripStarts {
 // Of a block of keys that some row sees; -inf where a row does not see a key. False: all of them are 0, and none is
 // written. Rows whose values float cannot work with are left.
 bool fill_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
+// Where they are 0, pointers to zeros; and the numbers that multiply q.k of a strip, of each row from a key on.
+void fill_zeros(const FastCall&, const RowGroup&, StripStarts&) noexcept;
+void fill_weights(const FastCall&, const RowGroup&, Index key, const float** weight) noexcept;
 // The same without terms that read rows.
 Given fill_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
 
