@@ -9,6 +9,7 @@ kernels. Both kernels are the binding of `posenc.attend`, which makes every chec
 """
 from __future__ import annotations
 
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
 
 import torch
@@ -32,6 +33,10 @@ _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAIL
 _LIBRARY.define("attend_backward(Tensor d_out, Tensor d_log_sum_exp, Tensor out, Tensor log_sum_exp, bool[] wanted, "
                 f"Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
 _OWN = ("q", "k", "v")
+# Of an order and a number of axes: where batch, heads, tokens and channels are.
+_AXES: dict[tuple[str, int], tuple[Any, int, int, int]] = {
+    ("".join(axes), len(axes)): ("".join(axes).find("b") if "b" in axes else None, axes.index("h"), axes.index("t"), axes.index("d"))
+    for letters in ("thd", "bthd") for axes in permutations(letters)}
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -58,11 +63,14 @@ def _address(x: Tensor) -> Tensor:
 
 def _shapes(q: Tensor, v: Tensor, order: str | None) -> tuple[list[Any], list[Any]]:
     """Of the output and of log_sum_exp."""
-    axes, shape = order or "thd", list(q.shape)
-    if len(shape) < 3 or sorted(axes) != sorted("bthd"[-len(shape):]) or v.dim() not in (q.dim(), 4):  # the kernel refuses it
+    shape = list(q.shape)
+    at = _AXES.get((order or "thd", len(shape))) if order is None or isinstance(order, str) else None
+    if at is None or v.dim() not in (len(shape), 4):  # the kernel refuses it
         return shape, [0, 0, 0]
-    shape[axes.index("d")] = v.shape[-1]  # of pages too
-    return shape, [q.shape[axes.index(n)] if n in axes else 1 for n in "bht"]
+    b, h, t, d = at
+    sums = [1 if b is None else shape[b], shape[h], shape[t]]
+    shape[d] = v.shape[-1]  # of pages too
+    return shape, sums
 
 
 def _result(q: Tensor, v: Tensor, order: str | None) -> tuple[Tensor, Tensor]:
@@ -86,6 +94,12 @@ def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Te
               k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
     check_names("torch attend_backward", names, arrays, q, k)
     check_result("torch attend_backward", d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, arrays, _shapes(q, v, details[1]))
+    return _pull_back(d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, k, v, arrays, names, *details)
+
+
+def _pull_back(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
+               k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
+    """The same of what autograd kept and checks."""
     call = _call(q, k, v, arrays, _address(out), _address(log_sum_exp), True, names, *details)
     every = (*_OWN, *names)
     only = [n for n, w in zip(every, wanted) if w]
@@ -94,7 +108,8 @@ def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Te
     for name, of, w in zip(every, (q, k, v, *arrays), wanted):
         if w:
             group, _, key = name.partition(".")
-            gradients.append(torch.from_numpy(found[group][key] if key else found[group]).to(of.dtype))
+            gradient = torch.from_numpy(found[group][key] if key else found[group])
+            gradients.append(gradient if gradient.dtype is of.dtype else gradient.to(of.dtype))
     return gradients
 
 
@@ -220,7 +235,7 @@ class _AttendBackward(torch.autograd.Function):
     @staticmethod
     def forward(details: Any, wanted: Any, d_out: Tensor, d_sum: Tensor, out: Tensor, log_sum_exp: Tensor, q: Tensor,
                 k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
-        return tuple(_backward(d_out, d_sum, out, log_sum_exp, wanted, q, k, v, arrays, *details))
+        return tuple(_pull_back(d_out, d_sum, out, log_sum_exp, wanted, q, k, v, arrays, *details))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -281,8 +296,9 @@ def attend(
     >>> table.grad.shape
     torch.Size([32, 4])
     """
-    given: dict[str, Any] = {f"parameters.{n}": x for n, x in (parameters or {}).items()}
-    given.update((f"inputs.{n}", x) for n, x in (inputs or {}).items())
+    given: dict[str, Any] = {f"parameters.{n}": x for n, x in parameters.items()} if parameters else {}
+    if inputs:
+        given.update((f"inputs.{n}", x) for n, x in inputs.items())
     whole_prefix = None if isinstance(prefix, torch.Tensor) else prefix
     given.update(
         query_positions=_positions(query_positions), key_positions=_positions(key_positions),
@@ -292,7 +308,8 @@ def attend(
         query_cu_seqlens=_whole(query_cu_seqlens), key_cu_seqlens=_whole(key_cu_seqlens), block_table=_whole(block_table),
         sink=sink, query_factor=query_factor, head_scale=head_scale, mix_before=mix_before, mix_after=mix_after,
         past_distances=_whole(past_distances), future_distances=_whole(future_distances))
-    given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in (flat_regions(regions) or {}).items())
+    if regions is not None:
+        given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in (flat_regions(regions) or {}).items())
     named = {n: x for n, x in given.items() if x is not None}
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]

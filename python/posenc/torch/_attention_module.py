@@ -135,6 +135,8 @@ class Attention(torch.nn.Module):
         """Sizes of a call, without which other numbers would be computed: slopes and tables go by the heads."""
         axes = order or "thd"
         key_heads = self.key_heads or self.heads
+        if self._fits(q, axes, self.heads) and self._fits(k, axes, key_heads) and self._fits(v, axes, key_heads, False):
+            return
         for name, x, heads in (("q", q, self.heads), ("k", k, key_heads), ("v", v, key_heads)):
             if not isinstance(x, torch.Tensor) or x.dim() != len(axes) or axes not in _checks.LAYOUTS:
                 continue  # attend refuses it
@@ -144,6 +146,12 @@ class Attention(torch.nn.Module):
             if name != "v":
                 at = axes.index("d")
                 _checks.size(_WHO, f"axis {at} of {name} must be the head_dim of the module, {self.head_dim}, in the order {axes}", x.shape[at], (self.head_dim,))
+
+    def _fits(self, x: Any, axes: str, heads: int, with_channels: bool = True) -> bool:
+        if not isinstance(x, torch.Tensor) or axes not in _checks.LAYOUTS or x.dim() != len(axes):
+            return False
+        shape = x.shape
+        return shape[axes.index("h")] == heads and (not with_channels or shape[axes.index("d")] == self.head_dim)
 
     def _place(self, path: str, make: bool = False) -> tuple[torch.nn.Module, str]:
         where: torch.nn.Module = self

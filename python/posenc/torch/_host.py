@@ -48,8 +48,14 @@ def in_forward_mode() -> bool:
     return _forward_mode._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_cpu and x.layout is torch.strided and not x.is_nested and not x.is_quantized
+
+
 def check_tensors(who: str, tensors: dict[str, Any]) -> None:
     """Refuses what is no tensor, other devices and several devices, by argument, rule and value."""
+    if all(x is None or _is_plain(x) for x in tensors.values()):
+        return
     for name, x in tensors.items():
         if x is None:
             continue
