@@ -149,14 +149,15 @@ inline void AddScaledRows(float* HWY_RESTRICT to, Index stride, const float* HWY
   }
 }
 
-// Loops that the compiler makes vectors of. 2^x of [-1/2, 1/2] is the series of e^(x ln 2), off by 1e-12.
+// The compiler makes vectors of the loop with the series: those before and behind it are for rows without a sum. 2^x of
+// [-1/2, 1/2] is the series of e^(x ln 2), off by 1e-12.
 inline void SplitSums(const double* HWY_RESTRICT sums, const double* HWY_RESTRICT less, Index count,
                       double* HWY_RESTRICT reference, float* HWY_RESTRICT rest,
                       float* HWY_RESTRICT less_rest) noexcept {
   constexpr double kWhole = 0x1.8p52, kLn2 = 0.69314718055994530942;
+  for (Index n = 0; n < count; ++n) reference[n] = sums[n] < HUGE_VAL ? sums[n] : 0;
   for (Index n = 0; n < count; ++n) {
-    const bool some = sums[n] < HUGE_VAL;
-    const double sum = some ? sums[n] : 0, whole = (sum + kWhole) - kWhole;
+    const double sum = reference[n], whole = (sum + kWhole) - kWhole;
     const double x = (whole - sum) * kLn2;
     double p = x * (1.0 / 362880) + 1.0 / 40320;
     p = p * x + 1.0 / 5040;
@@ -168,9 +169,11 @@ inline void SplitSums(const double* HWY_RESTRICT sums, const double* HWY_RESTRIC
     p = p * x + 1;
     p = p * x + 1;
     reference[n] = whole;
-    rest[n] = static_cast<float>(some ? p : 0);
-    less_rest[n] = static_cast<float>(some ? p * less[n] : 0);
+    rest[n] = static_cast<float>(p);
+    less_rest[n] = static_cast<float>(p * less[n]);
   }
+  for (Index n = 0; n < count; ++n)
+    if (!(sums[n] < HUGE_VAL)) rest[n] = less_rest[n] = 0;
 }
 
 inline void AddLanes(float* to, const float* sums, Index rows) noexcept {
@@ -348,9 +351,10 @@ inline void FinishSums(const float* HWY_RESTRICT sums, const double* HWY_RESTRIC
                        double* HWY_RESTRICT logarithms) noexcept {
   constexpr double kLn2 = 0.69314718055994530942;
   constexpr std::int32_t kRootOfHalf = 0x3f3504f3, kOne = 1 << 23;
+  for (Index n = 0; n < count; ++n) factors[n] = sums[n] > 0 ? sums[n] : 1.0f;
   for (Index n = 0; n < count; ++n) {
-    const bool some = sums[n] > 0;
-    const auto bits = std::bit_cast<std::int32_t>(some ? sums[n] : 1.0f);
+    const float sum = factors[n];
+    const auto bits = std::bit_cast<std::int32_t>(sum);
     const std::int32_t exponent = (bits - kRootOfHalf) >> 23;
     const float mantissa = std::bit_cast<float>(bits - exponent * kOne);
     // A division in double takes longer than all the rest: one in float, and a step of Newton's.
@@ -363,10 +367,11 @@ inline void FinishSums(const float* HWY_RESTRICT sums, const double* HWY_RESTRIC
     p = p * z + 1.0 / 5;
     p = p * z + 1.0 / 3;
     p = p * z + 1;
-    const double logarithm = 2 * s * p + (static_cast<double>(exponent) + reference[n]) * kLn2;
-    factors[n] = some ? 1 / sums[n] : 0;
-    logarithms[n] = some ? logarithm : -HUGE_VAL;
+    logarithms[n] = 2 * s * p + (static_cast<double>(exponent) + reference[n]) * kLn2;
+    factors[n] = 1 / sum;
   }
+  for (Index n = 0; n < count; ++n)
+    if (!(sums[n] > 0)) factors[n] = 0, logarithms[n] = -HUGE_VAL;
 }
 
 }  // namespace HWY_NAMESPACE
