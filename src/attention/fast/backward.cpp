@@ -94,8 +94,9 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     written = group.count;
   }
   // Sums of diagonals read a vector more, which is 0 behind a whole tile.
-  const Index end =
-      count == k.tile_keys ? count : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
+  const Index end = count == k.tile_keys || !c.reads_behind()
+                        ? count
+                        : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
   for (Index n = 0; written < end && n < g.rows; ++n) {
     std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
     std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);

@@ -50,6 +50,10 @@ struct BackwardCall : FastCall {
   bool adds_to_q() const noexcept {
     return products.adds_to_q() || row_gradients.adds_to_q() || !gates.none();
   }
+  // Whether something but products with whole rows may read tiles: along diagonals, or by pairs.
+  bool reads_behind() const noexcept {
+    return !args.terms.empty() || !terms.none() || passes_back();
+  }
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
   Index row_at(Index b, Index h, Index i) const noexcept { return (b * H + h) * Tq + i; }
   float* q_sum(Index slice, Index b, Index h) const noexcept {

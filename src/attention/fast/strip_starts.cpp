@@ -59,7 +59,7 @@ Step step_of(const VisibleBounds& bounds, Run keys, Index lanes) noexcept {
   if (some.begin >= some.end) return {kSteps.data(), keys.begin};
   if (some.begin == keys.begin)
     return {kSteps.data() + 2 * kStep - (some.end - keys.begin), some.end};
-  if (some.end == keys.end && (keys.end - keys.begin) % lanes == 0)
+  if (some.end == keys.end && is_whole_vectors(keys.end - keys.begin, lanes))
     return {kSteps.data() + kStep - (some.begin - keys.begin), some.end};
   return {nullptr, 0};
 }
@@ -260,7 +260,7 @@ Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run key
                    StripStarts& s) noexcept {
   const Index row = g.row->place.row;
   const bool all =
-      !c.filtered && sees_all(g, keys) && (keys.end - keys.begin) % c.kernels.lanes == 0;
+      !c.filtered && sees_all(g, keys) && is_whole_vectors(keys.end - keys.begin, c.kernels.lanes);
   const bool whole = all && c.flags.shows_all(row, keys);
   if (whole && reads_lines(c)) {
     fill_line_starts(c, w, g, keys, s);

@@ -16,8 +16,12 @@
 
 namespace posenc::inline v0::detail {
 
+// lanes: a power of 2. A division would take as long as a row of a short sequence.
 inline Index whole_vectors(Index count, Index lanes) noexcept {
-  return (count + lanes - 1) / lanes * lanes;
+  return (count + lanes - 1) & -lanes;
+}
+inline bool is_whole_vectors(Index count, Index lanes) noexcept {
+  return (count & (lanes - 1)) == 0;
 }
 
 // Element `at` of a tensor and the channels after it; copied to `memory` where they are not adjacent.
