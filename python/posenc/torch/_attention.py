@@ -97,13 +97,15 @@ def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Te
     return _pull_back(d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, k, v, arrays, names, *details)
 
 
-def _pull_back(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
+def _pull_back(d_out: Tensor | None, d_log_sum_exp: Tensor | None, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
                k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
-    """The same of what autograd kept and checks."""
+    """The same of what autograd kept and checks; None: nothing comes back to it."""
+    if d_out is None:
+        d_out = torch.zeros_like(out)
     call = _call(q, k, v, arrays, _address(out), _address(log_sum_exp), True, names, *details)
     every = (*_OWN, *names)
     only = [n for n, w in zip(every, wanted) if w]
-    found = call.backward(_address(d_out), _address(d_log_sum_exp), only)
+    found = call.backward(_address(d_out), None if d_log_sum_exp is None else _address(d_log_sum_exp), only)
     gradients = []
     for name, of, w in zip(every, (q, k, v, *arrays), wanted):
         if w:
@@ -218,6 +220,7 @@ class _AttendDirect(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, details: Any, q: Tensor, k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
         result = _forward(q, k, v, arrays, *details)
+        ctx.set_materialize_grads(False)
         ctx.details = details
         ctx.save_for_backward(*result, q, k, v, *arrays)
         return result
@@ -233,7 +236,7 @@ class _AttendDirect(torch.autograd.Function):
 
 class _AttendBackward(torch.autograd.Function):
     @staticmethod
-    def forward(details: Any, wanted: Any, d_out: Tensor, d_sum: Tensor, out: Tensor, log_sum_exp: Tensor, q: Tensor,
+    def forward(details: Any, wanted: Any, d_out: Tensor | None, d_sum: Tensor | None, out: Tensor, log_sum_exp: Tensor, q: Tensor,
                 k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
         return tuple(_pull_back(d_out, d_sum, out, log_sum_exp, wanted, q, k, v, arrays, *details))
 
