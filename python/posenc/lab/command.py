@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--lr", type=float, metavar="X", help="highest learning rate; each task has its own")
     p.add_argument("--text", metavar="F", help="licences (of Debian's base-files, always there), bible (package sword-text-web), a file or a folder")
     p.add_argument("--held-out", metavar="FILE", help="the file of the tests; by default the last of the folder")
-    p.add_argument("--positions", choices=("counted", "randomized"), help="randomized: drawn in training from twice the longest text")
+    p.add_argument("--positions", choices=("counted", "randomized"), help="randomized: drawn from twice the longest text")
     p.add_argument("--measure", choices=("loss", "passkey"), help="of extension")
     p.add_argument("--seeds", type=int, metavar="N", help="runs of each scheme, seeds 0 to N - 1")
     p.add_argument("--workers", type=int, metavar="N", help="runs at a time, one thread each; default: the processors")

@@ -49,14 +49,15 @@ class Model(nn.Module):
     """ids [batch, tokens] to logits [batch, tokens, vocabulary].
 
     scheme: see positions.py. vocabulary: how many tokens. rows: the longest text that is read. segments: how many kinds of
-    tokens BERT's arrangement has; 0: GPT's. positions of a call: [tokens] or [batch, tokens] in place of 0, 1, 2 ...
+    tokens BERT's arrangement has; 0: GPT's. positions of a call: [tokens] or [batch, tokens] in place of 0, 1, 2 ...; with
+    `drawn`, in place of some of 0 to rows - 1, the same for every call of a length (Ruoss et al. 2023 draw in tests too).
     """
 
     def __init__(self, scheme: str, vocabulary: int, *, width: int = 64, layers: int = 2, heads: int = 4, rows: int, trained: int,
                  causal: bool = True, segments: int = 0, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(_number(seed, "own"))  # what constructors of one's own modules draw
-        self.scheme = Scheme(scheme, Sizes(width, heads, rows, trained, causal))
+        self.scheme, self.drawn = Scheme(scheme, Sizes(width, heads, rows, trained, causal)), False
         self.embedding = nn.Embedding(vocabulary, width)
         self.segment = nn.Embedding(segments, width) if segments else None
         self.input_norm = nn.LayerNorm(width) if segments else None
@@ -66,6 +67,8 @@ class Model(nn.Module):
         start(self, seed, std={"embedding.weight": width ** -0.5} if any("input_gain" in t for t in self.scheme.input) else {})
 
     def forward(self, ids: Tensor, positions: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        if self.drawn and positions is None:
+            positions = draw(self.scheme.sizes.rows, ids.shape[1], 999, ids.shape[1])
         x = self.embedding(ids)
         if self.segment is not None:
             x = x + self.segment(torch.zeros_like(ids) if segments is None else segments)
@@ -89,6 +92,8 @@ class Model(nn.Module):
         for block in blocks:
             block.seen = []
         try:
+            if self.drawn and positions is None:
+                positions = draw(self.scheme.sizes.rows, ids.shape[1], 999, ids.shape[1])
             self(ids, positions)
             found = []
             for block in blocks:
@@ -101,6 +106,11 @@ class Model(nn.Module):
             for block in blocks:
                 block.seen = None
         return found[0][0], torch.stack([mass for _, mass in found])
+
+
+def draw(rows: int, tokens: int, seed: int, step: int) -> Tensor:
+    """Distinct positions of 0 to rows - 1 in order, [tokens]."""
+    return torch.from_numpy(posenc.random_positions(rows, tokens, seed=seed, step=step)).flatten()
 
 
 def start(model: nn.Module, seed: int, std: dict[str, float] | None = None) -> None:

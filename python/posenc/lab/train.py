@@ -12,10 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import posenc
-
 from . import tasks
-from .model import Model, weights_hash
+from .model import Model, draw, weights_hash
 
 CHECKPOINT_SECONDS = float(os.environ.get("POSENC_LAB_CHECKPOINT", "30"))
 Progress = Callable[[float], None]
@@ -81,8 +79,10 @@ class Run:
         if make is not None:
             return make(scheme, self.seed)
         o = self.options
-        return Model(scheme, self.task.vocabulary, width=o.width, layers=o.layers, heads=o.heads, rows=self._rows(), trained=o.train,
+        made = Model(scheme, self.task.vocabulary, width=o.width, layers=o.layers, heads=o.heads, rows=self._rows(), trained=o.train,
                      causal=self.task.causal, segments=getattr(self.task, "segments", 0), seed=self.seed)
+        made.drawn = o.positions == "randomized"
+        return made
 
     def _rows(self) -> int:
         """Tokens of the longest call, and what positions are drawn from; a learned table has a row for each."""
@@ -103,8 +103,7 @@ class Run:
         x, y = self.task.batch(self.options.train, self.options.batch, self.generator)
         options: dict[str, Any] = {}
         if self.options.positions == "randomized":
-            rows = self.model.scheme.sizes.rows
-            options["positions"] = torch.from_numpy(posenc.random_positions(rows, x.shape[1], seed=self.seed, step=self.step)).flatten()
+            options["positions"] = draw(self.model.scheme.sizes.rows, x.shape[1], self.seed, self.step)
         return step_loss(self.model, x, y, **options)
 
     def train(self, progress: Progress | None = None) -> None:

@@ -34,7 +34,7 @@ class Options:
     heads: int = 4
     text: str = "licences"
     held_out: str | None = None
-    positions: str = "counted"  # randomized: drawn from twice the longest length in training (Ruoss et al., 2023)
+    positions: str = "counted"  # randomized: drawn from twice the longest length (Ruoss et al., 2023)
     measure: str = "loss"  # of the task extension: loss or passkey
 
     def lengths(self) -> list[int]:

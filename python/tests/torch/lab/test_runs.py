@@ -144,3 +144,18 @@ def test_no_array_of_all_pairs_is_made():
         with Watch():
             model(torch.randint(0, 9, (3, tokens))).square().sum().backward()
         assert not seen, (scheme, seen)
+
+
+@pytest.mark.parametrize("scheme", ("rope", "learned", "t5", "nope"))
+def test_drawn_positions_are_used_in_training_and_in_tests(scheme):
+    from posenc.lab.tasks import Options
+    from posenc.lab.train import Run
+
+    options = {"train": 8, "test": 16, "width": 16, "heads": 2, "layers": 1, "steps": 1}
+    counted, drawn = (Run("shift", scheme, 0, Options(**options, positions=p)) for p in ("counted", "randomized"))
+    assert drawn.model.scheme.sizes.rows == 32
+    x = torch.randint(0, 16, (2, 16))
+    again = [drawn.model(x) for _ in range(2)]
+    assert torch.equal(*again)
+    assert torch.equal(drawn.model(x, torch.arange(16)), drawn.model(x)) == (scheme == "nope")
+    assert drawn.loss().item() != counted.loss().item() or scheme == "nope"
