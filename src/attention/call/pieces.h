@@ -19,10 +19,15 @@ inline Index most_tasks(const ReadyCall& c) noexcept {
 // longer. A piece must not depend on who does it.
 template <class F>
 void each_piece(const Executor& executor, Index count, Index most, const F& piece) {
-  std::atomic<Index> next{0};
-  parallel_for(executor, count, most, [&](Index, Index, Index task) noexcept {
-    for (Index n = next++; n < count && !is_cancelled(executor); n = next++) piece(n, task);
-  });
+  if (task_count(executor, count, most) == 1) {
+    // A counter of several threads waits until all that was written before has reached the cache.
+    for (Index n = 0; n < count && !is_cancelled(executor); ++n) piece(n, Index{0});
+  } else {
+    std::atomic<Index> next{0};
+    parallel_for(executor, count, most, [&](Index, Index, Index task) noexcept {
+      for (Index n = next++; n < count && !is_cancelled(executor); n = next++) piece(n, task);
+    });
+  }
   if (is_cancelled(executor)) throw Cancelled("attention");
 }
 
