@@ -176,11 +176,13 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
         dense = position_bias.float().expand(query.shape[0], -1, query.shape[2], key.shape[2])
         options["bias"] = dense + options["bias"] if "bias" in options else dense
     sink = rest.get("s_aux")
-    out = host.attend(encodings, query, key, value, order="bhtd", softcap=rest.get("softcap"),
+    # As the projections wrote them, so that no output and no gradient is copied.
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    out = host.attend(encodings, query, key, value, order="bthd", softcap=rest.get("softcap"),
                       scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
                       sink=getattr(module, "sinks", None) if sink is None else sink, **options)
     report.ran(is_packed(attention_mask))
-    return out.transpose(1, 2).contiguous(), None
+    return out, None
 
 
 def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, scaling: Any, causal: Any,

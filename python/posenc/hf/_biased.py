@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str = "bhtd", **options: Any) -> Tensor:
-    """bias: what can be expanded to [batch, heads or 1, queries, keys], or None."""
+    """bias: what can be expanded to [batch, heads or 1, queries, keys], or None. Gives [batch, queries, heads * channels]."""
     if bias is not None:
         options["bias"] = bias.float().expand(q.shape[0], -1, q.shape[order.index("t")], -1)
-    return host.attend(None, q, k, v, order=order, scale=scale, **options)  # type: ignore[no-any-return]
+    if order == "bhtd":  # as the projections wrote them, so that no output and no gradient is copied
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return host.attend(None, q, k, v, order="bthd", scale=scale, **options).flatten(2)  # type: ignore[no-any-return]
 
 
 def _falcon_reason(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
@@ -39,7 +41,7 @@ def _falcon_forward(self: Any, hidden_states: Any, alibi: Any, attention_mask: A
     if self.config._attn_implementation != "sdpa":  # there ALiBi, which the mask has, is added once more
         bias = bias + alibi.reshape(q.shape[0], self.num_heads, 1, -1) * self.inv_norm_factor
     out = _attend(q, k, v, bias, self.head_dim ** -0.5)
-    return self.dense(out.transpose(1, 2).flatten(2)), None
+    return self.dense(out), None
 
 
 def _swin_reason(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> str:
@@ -62,7 +64,7 @@ def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, out
     if attention_mask is not None:  # of the windows of one image; it is added twice
         bias = bias + 2 * attention_mask.repeat(q.shape[0] // attention_mask.shape[0], 1, 1)[:, None]
     out = _attend(q, torch.nn.functional.normalize(k, dim=-1), v, bias, 1.0)
-    return (out.transpose(1, 2).flatten(2),)
+    return (out,)
 
 
 @replaces("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention", why=_swin_reason)
@@ -73,7 +75,7 @@ def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = Non
     if attention_mask is not None:  # of the windows of one image
         bias = bias + attention_mask.repeat(q.shape[0] // attention_mask.shape[0], 1, 1)[:, None]
     out = _attend(q, k, v, bias, self.attention_head_size ** -0.5)
-    return (out.transpose(1, 2).flatten(2),)
+    return (out,)
 
 
 def _data2vec_reason(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
@@ -93,7 +95,7 @@ def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = F
         bias = relative_position_bias if bias is None else bias + relative_position_bias
     if bias is not None and bias.dim() == 3:
         bias = bias[None]
-    return (_attend(q, k, v, bias, self.attention_head_size ** -0.5).transpose(1, 2).flatten(2),)
+    return (_attend(q, k, v, bias, self.attention_head_size ** -0.5),)
 
 
 def _layout_reason(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
@@ -116,7 +118,7 @@ def _layout3_forward(self: Any, hidden_states: Any, attention_mask: Any = None, 
     scale, bias, mask = self.attention_head_size ** -0.5, _layout_bias(self, rel_pos, rel_2d_pos, alone=False), made(attention_mask)
     bias = None if bias is None else bias * scale
     bias = bias if mask is None else mask if bias is None else bias + mask
-    return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
+    return _attend(q, k, v, bias, scale, "bthd"), None
 
 
 @replaces("LayoutLMv2SelfAttention", why=_layout_reason)
@@ -126,7 +128,7 @@ def _layout2_forward(self: Any, hidden_states: Any, attention_mask: Any = None, 
     bias, hidden = _layout_bias(self, rel_pos, rel_2d_pos, alone=True), made(attention_mask).bool()
     bias = q.new_zeros(1, 1, 1, k.shape[1], dtype=torch.float32) if bias is None else bias.float()
     bias = bias.masked_fill(hidden, torch.finfo(q.dtype).min)
-    return _attend(q, k, v, bias, self.attention_head_size ** -0.5, "bthd").flatten(2), None
+    return _attend(q, k, v, bias, self.attention_head_size ** -0.5, "bthd"), None
 
 
 @replaces("PPDocLayoutV2ReadingOrderSelfAttention", why=_layout_reason)
@@ -137,7 +139,7 @@ def _reading_forward(self: Any, hidden_states: Any, attention_mask: Any = None, 
     if bias is None and self.has_relative_attention_bias:
         bias = rel_pos * scale
     bias = bias if mask is None else mask if bias is None else bias + mask
-    return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
+    return _attend(q, k, v, bias, scale, "bthd"), None
 
 
 def _bros_reason(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mask: Any = None, encoder_hidden_states: Any = None,
@@ -190,7 +192,7 @@ def _cpm_forward(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, 
         k, v = past_key_values.update(k, v, self.layer_idx)
     seen = made(attention_mask).view(q.shape[0], 1, q.shape[2], k.shape[2]).bool()
     out = _attend(q, k, v, position_bias, self.dim_head ** -0.5, visible=seen)
-    return self.attention_out(out.transpose(1, 2).flatten(2)), None
+    return self.attention_out(out), None
 
 
 def _wavlm_reason(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> str:
@@ -202,7 +204,7 @@ def _wavlm_core(self: Any, hidden_states: Any, attention_mask: Any, gated_positi
     q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
     seen = {} if attention_mask is None else {"key_visible": made(attention_mask).eq(1)}
     bias = gated_position_bias.unflatten(0, (q.shape[0], self.num_heads))
-    return self.out_proj(_attend(q, k, v, bias, self.head_dim ** -0.5, "bthd", **seen).flatten(2)), None
+    return self.out_proj(_attend(q, k, v, bias, self.head_dim ** -0.5, "bthd", **seen)), None
 
 
 @or_original("forward", lambda self, hidden_state: "")
@@ -210,7 +212,7 @@ def _levit_forward(self: Any, hidden_state: Any) -> Any:
     parts = split_heads(self.queries_keys_values(hidden_state), self.num_attention_heads)
     q, k, v = torch.split(parts, [self.key_dim, self.key_dim, self.attention_ratio * self.key_dim], dim=3)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
-    return self.projection(self.activation(out.flatten(2)))
+    return self.projection(self.activation(out))
 
 
 @or_original("forward", lambda self, hidden_state: "")
@@ -219,7 +221,7 @@ def _levit_smaller_forward(self: Any, hidden_state: Any) -> Any:
     k, v = torch.split(parts, [self.key_dim, self.attention_ratio * self.key_dim], dim=3)
     q = split_heads(self.queries(self.queries_subsample(hidden_state)), self.num_attention_heads)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
-    return self.projection(self.activation(out.flatten(2)))
+    return self.projection(self.activation(out))
 
 
 @takes("LevitAttention", "LevitAttentionSubsample")

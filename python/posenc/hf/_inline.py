@@ -152,8 +152,10 @@ def _holes(mask: Any) -> bool:
 
 
 def _alibi(scheme: str, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
+    """[batch, tokens, heads * channels] of [batch, heads, tokens, channels]."""
     what = mask.what.mask if is_a(mask, Turned) else mask.what
-    return host.attend(scheme, q, k, v, order="bhtd", scale=scale, **what.options())  # type: ignore[no-any-return]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return host.attend(scheme, q, k, v, order="bthd", scale=scale, **what.options()).flatten(2)  # type: ignore[no-any-return]
 
 
 def _bloom_reason(self: Any, hidden_states: Any, residual: Any, alibi: Any, attention_mask: Any, layer_past: Any = None,
@@ -172,7 +174,7 @@ def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, att
     if layer_past is not None:
         k, v = layer_past.update(k, v, self.layer_idx)
     out = _alibi("alibi future=signed_distance", q, k, v, attention_mask, self.inv_norm_factor)
-    out = self.dense(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1))
+    out = self.dense(out)
     return residual + torch.nn.functional.dropout(out, p=self.hidden_dropout, training=self.training), None
 
 
@@ -195,7 +197,7 @@ def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_val
     if past_key_values is not None:
         k, v = past_key_values.update(k, v, self.layer_idx)
     out = _alibi("alibi future=signed_distance", q, k, v, attention_mask, self.softmax_scale)
-    return self.out_proj(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1)), None
+    return self.out_proj(out), None
 
 
 def _note_attentions(block: Any, args: Any, given: dict[str, Any]) -> None:

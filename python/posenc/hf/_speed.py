@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that stay with the model because its own attention is known to be faster.
 
-The numbers were measured with python/bench/hf_attention.py, one thread (docs/python.md has the table). A rule by length gives the
+The numbers were measured with python/bench/hf_attention.py and hf_adapters.py, one thread (docs/python.md has the table). A rule by length gives the
 same numbers in every run, which a choice by the clock of each call would not. posenc's fast engine computes most calls. The one in
 double computes float64 and a few kinds of terms; dense masks are read pair by pair.
 """
@@ -18,7 +18,8 @@ _DEFAULT = 2048
 # Classes that compute in place, by the number of tokens from which posenc is at least as fast. 0: at every length.
 _LEAST = {
     **dict.fromkeys(("BloomAttention", "MptAttention", "MPNetSelfAttention"), 128),
-    **dict.fromkeys(("DisentangledSelfAttention", "XLNetRelativeAttention"), 256),
+    **dict.fromkeys(("DisentangledSelfAttention", "XLNetRelativeAttention", "VitsAttention", "FastSpeech2ConformerAttention"), 256),
+    **dict.fromkeys(("WavLMAttention", "CpmAntAttention", "LayoutLMv3SelfAttention"), 512),
     **dict.fromkeys(("BrosSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"), 0),
     # Their own makes a vector for each pair of tokens, as BROS does.
     **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
@@ -27,15 +28,20 @@ _LEAST = {
 _FAST = ("BloomAttention", "MptAttention", "MPNetSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention")
 # Those that it computes in float32 and less, by the number of tokens from which gradients are at least as fast. In float64 the
 # engine in double computes them.
-_GRADIENTS_FROM = {"DisentangledSelfAttention": 256, "BrosSelfAttention": 256, "XLNetRelativeAttention": 512}
-_NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention")  # short blocks; projections take most of the time
+_GRADIENTS_FROM = {
+    "DisentangledSelfAttention": 256, "BrosSelfAttention": 256, "XLNetRelativeAttention": 512, "SpeechT5Attention": 128, "VitsAttention": 256,
+    "FastSpeech2ConformerAttention": 512, "GraniteSpeechConformerAttention": 128, "GraniteSpeechPlusConformerAttention": 128,
+    "CpmAntAttention": 128, "LayoutLMv3SelfAttention": 1024,
+}
+# Short blocks, where projections take most of the time; Falcon's ALiBi is a dense mask.
+_NEVER = ("Gemma3nAudioAttention", "Gemma4AudioAttention", "FalconAttention")
 _ROW, _EAGER, _FUSED = 128, 256, 1024
 _WINDOWS = 2  # others compute all pairs: so many windows of tokens
 _SLOWER, _WINDOWS_SLOWER = 1024, 8
 # A decode step reads all keys once. transformers' eager attention repeats keys that heads share, PyTorch's fused one reads them for each head.
 DECODE = f"one query: its own is faster or as fast at every number of keys that was measured; {_OVERRIDE}"
 _DECODE, _DECODE_FUSED = 512, 8192
-_NOT_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
+_NOT_EAGER = f"its own is faster or as fast at every length that was measured; {_OVERRIDE}"
 FUSED = f"PyTorch's fused attention of 16-bit numbers is faster or as fast at every length that was measured; {_OVERRIDE}"
 FUSED_SLOWER = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
 GRADIENTS = f"its own gradients are faster at every length that was measured; {_OVERRIDE}"
@@ -51,7 +57,7 @@ def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
     if x is None or any(map(is_packed, (*args, *given.values()))):
         return ""
     name = type(module).__name__
-    if name in _NEVER:
+    if name in _NEVER or hasattr(module, "rel_pos_h"):  # SAM and its kin: rows of two tables, picked pair by pair
         return _NOT_EAGER
     gradients = torch.is_grad_enabled() and x.requires_grad
     in_float = name in _GRADIENTS_FROM and x.dtype != torch.float64

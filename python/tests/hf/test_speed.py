@@ -86,7 +86,7 @@ def test_fused_attention_stays_unless_windows_are_short():
     assert calls(model, report, 11) == (0, {_speed.FUSED: 1})
     model = build("bert", "eager").double()
     report = posenc.hf.accelerate(model, attention=True)
-    assert calls(model, report, 300) == (0, {"its own is faster at every length that was measured; force=True overrides": 1})
+    assert calls(model, report, 300) == (0, {"its own is faster or as fast at every length that was measured; force=True overrides": 1})
     model = build("mistral", "sdpa", sliding_window=149, num_key_value_heads=2)
     report = posenc.hf.accelerate(model, attention=True)
     assert calls(model, report, 297, 298) == (1, {"fewer than 298 tokens, for which its own is faster; force=True overrides": 1})
@@ -119,8 +119,11 @@ def test_sizes_of_adapters():
     class XLNetRelativeAttention:
         pass
 
-    class SamVisionAttention:
+    class Data2VecVisionSelfAttention:
         pass
+
+    class SamVisionAttention:
+        rel_pos_h = torch.zeros(3, 4)
 
     class BrosSelfAttention:
         pass
@@ -137,11 +140,27 @@ def test_sizes_of_adapters():
     double = torch.zeros(2047, 1, 1, 1, dtype=torch.float64)
     assert "2048" in _speed.in_place(XLNetRelativeAttention(), (double,), {})
     assert _speed.in_place(XLNetRelativeAttention(), (double.clone().requires_grad_(),), {}) == _speed.GRADIENTS
-    assert "2048" in _speed.in_place(SamVisionAttention(), (x,), {}) and _speed.in_place(SamVisionAttention(), (), {"hidden_states": torch.zeros(1, 32, 64, 1)}) == ""
+    large = torch.zeros(1, 32, 64, 1)
+    assert "2048" in _speed.in_place(Data2VecVisionSelfAttention(), (x,), {})
+    assert _speed.in_place(Data2VecVisionSelfAttention(), (), {"hidden_states": large}) == ""
+    assert "at every length" in _speed.in_place(SamVisionAttention(), (large,), {})
     assert _speed.in_place(BrosSelfAttention(), (x[0],), {}) == ""
     assert "256" in _speed.in_place(BrosSelfAttention(), (x[0].clone().requires_grad_(),), {})
-    assert _speed.in_place(SamVisionAttention(), (x.clone().requires_grad_(),), {}) == _speed.GRADIENTS
+    assert _speed.in_place(Data2VecVisionSelfAttention(), (large.clone().requires_grad_(),), {}) == _speed.GRADIENTS
     assert "at every length" in _speed.in_place(Gemma4AudioAttention(), (torch.zeros(1, 4096, 8),), {})
+
+
+@pytest.mark.parametrize("name, least, trained", [
+    ("SpeechT5Attention", 0, 128), ("GraniteSpeechConformerAttention", 0, 128), ("VitsAttention", 256, 256), ("FastSpeech2ConformerAttention", 256, 512),
+    ("CpmAntAttention", 512, 128), ("LayoutLMv3SelfAttention", 512, 1024), ("WavLMAttention", 512, None), ("FalconAttention", None, None)])
+def test_lengths_of_adapters(name, least, trained):
+    module = type(name, (), {})()
+    for limit, gradients in ((least, False), (trained, True)):
+        for tokens in (1, 127, 128, 255, 256, 511, 512, 1023, 1024, 4096):
+            x = torch.zeros(1, tokens, 1, requires_grad=gradients)
+            assert (_speed.in_place(module, (x,), {}) == "") == (limit is not None and tokens >= limit and (tokens > 1 or limit == 0)), (tokens, gradients)
+            assert _speed.in_place(module, (x.detach().double().requires_grad_(gradients),), {}) != "" or least == 0 or tokens >= 2048
+    assert _speed.in_place(module, (torch.zeros(1, 4096, 1, dtype=torch.float64, requires_grad=True),), {}) != ""
 
 
 def test_a_model_without_rotation_is_told_of_its_attention():
