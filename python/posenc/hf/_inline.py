@@ -17,6 +17,7 @@ from ..torch._host import in_forward_mode
 from . import _speed
 from ._kept import bound, hook, put
 from ._lazy import Distances, KeepsPadding, Lazy, Mask, Row, Turned, is_a, is_packed, made
+from ._projected import Projections
 from ._supported import RENAMED, unknown_argument
 
 if TYPE_CHECKING:
@@ -241,9 +242,9 @@ def _disentangled(self: Any, hidden_states: Any, attention_mask: Any, query_stat
     of_query: Any = getattr(self, f"{own}query_proj", None)
     tables = {}
     if "c2p" in self.pos_att_type:
-        tables["pos_key"] = split(of_key(rows)).transpose(0, 1)
+        tables["pos_key"] = split(self._posenc_projections.of("key", of_key, rows)).transpose(0, 1)
     if "p2c" in self.pos_att_type:
-        tables["pos_query"] = split(of_query(rows)).transpose(0, 1)
+        tables["pos_query"] = split(self._posenc_projections.of("query", of_query, rows)).transpose(0, 1)
     scheme = (f"deberta max_relative_positions={self.max_relative_positions} position_buckets={max(self.position_buckets, 0)} "
               f"c2p={str('pos_key' in tables).lower()} p2c={str('pos_query' in tables).lower()} projection=tables")
     out = host.attend(scheme, q, k, v, order="bthd", parameters=tables,
@@ -272,9 +273,9 @@ def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_at
     q, k, v = split(self.in_proj(hidden_states)).chunk(3, dim=-1)
     rows, tables = self.pos_dropout(rel_embeddings), {}
     if "c2p" in self.pos_att_type:
-        tables["pos_key"] = split(self.pos_proj(rows)).transpose(0, 1)
+        tables["pos_key"] = split(self._posenc_projections.of("key", self.pos_proj, rows)).transpose(0, 1)
     if "p2c" in self.pos_att_type:
-        tables["pos_query"] = split(self.pos_q_proj(rows)).transpose(0, 1)
+        tables["pos_query"] = split(self._posenc_projections.of("query", self.pos_q_proj, rows)).transpose(0, 1)
     scheme = (f"deberta max_relative_positions={self.max_relative_positions} position_buckets=0 projection=tables "
               f"c2p={str('pos_key' in tables).lower()} p2c={str('pos_query' in tables).lower()} count={1 + len(self.pos_att_type)}")
     out = host.attend(scheme, q + split(self.q_bias), k, v + split(self.v_bias), order="bthd", parameters=tables,
@@ -299,6 +300,7 @@ def _deberta(module: Any) -> str:
         return "it has no position in the score"
     if getattr(module, "talking_head", False):
         return "its heads are mixed"
+    put(module, "_posenc_projections", Projections())
     if type(module).__module__.endswith("modeling_deberta"):
         bound(module, "forward", _first_forward)
     elif type(module).__module__.endswith("modeling_deberta_v2"):

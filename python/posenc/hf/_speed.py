@@ -18,7 +18,8 @@ _DEFAULT = 2048
 # Classes that compute in place, by the number of tokens from which posenc is at least as fast. 0: at every length.
 _LEAST = {
     **dict.fromkeys(("BloomAttention", "MptAttention", "MPNetSelfAttention"), 128),
-    **dict.fromkeys(("DisentangledSelfAttention", "XLNetRelativeAttention", "VitsAttention", "FastSpeech2ConformerAttention"), 256),
+    **dict.fromkeys(("XLNetRelativeAttention", "VitsAttention", "FastSpeech2ConformerAttention"), 256),
+    "DisentangledSelfAttention": 16,
     **dict.fromkeys(("WavLMAttention", "CpmAntAttention", "LayoutLMv3SelfAttention"), 512),
     **dict.fromkeys(("BrosSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"), 0),
     # Their own makes a vector for each pair of tokens, as BROS does.
