@@ -20,3 +20,14 @@ def test_refusals_name_the_argument():
         posenc.law("gravity")
     with pytest.raises(ValueError, match="heads"):
         posenc.law("decay", "alibi")
+
+
+def test_advice(source):
+    report = posenc.advise(trained=512, wanted=4096)
+    assert report["schema"] == "posenc.advise/1" and {r["scheme"] for r in report["ranking"][:2]} == {"alibi", "kerple"}
+    report = posenc.advise(wanted=32768, checkpoint=source / "examples/models/llama-3.1-8b")
+    assert report["trained"] == 8192 and all(r["measured"] or r["published"] for r in report["ranking"])
+    with pytest.raises(ValueError, match="wanted must be above trained 64, got 64"):
+        posenc.advise(trained=64, wanted=64)
+    with pytest.raises(ValueError, match="task: must be one of lm"):
+        posenc.advise(trained=64, wanted=128, task="chess")
