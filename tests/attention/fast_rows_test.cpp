@@ -61,6 +61,34 @@ TEST(FastRows, NumbersByDistanceBesideThem) {
       }
 }
 
+// One number for all pairs of a head, alone and beside numbers by a distance of any axis: small, large and infinite.
+TEST(FastRows, OneNumberForAllPairs) {
+  for (const double scale : {1.0, 900.0, -HUGE_VAL})
+    for (int way = 0; way < 8; ++way) {
+      RowsCall call(2, 14, 140, 4, 4, 6);
+      ProductTerm one;
+      one.table = call.table(way % 2 == 0 ? 1 : 2, way < 4 ? 4 : 1, 1, 1);
+      one.scale = std::isfinite(scale) ? scale : 1;
+      if (!std::isfinite(scale)) call.tables.back()[0] = scale;
+      call.add(one);
+      if (way % 4 == 1) {
+        const ConstTensorView slopes = call.table(1, 4, 1, 2);
+        call.add(LinearTerm{.table = slopes});
+      }
+      if (way % 4 == 2) call.add(call.rows(Rows::each, false, 1, 1));
+      if (way % 4 == 3) call.add(one);
+      call.args.mask.causal = way > 5;
+      EXPECT_EQ(call.wrong(), "") << scale << " way " << way;
+      if (std::isfinite(scale)) {
+        EXPECT_EQ(call.wrong_backward(), "") << scale << " way " << way;
+      }
+      call.args.query_positions = call.args.key_positions = {};
+      if (way % 4 == 0) {
+        EXPECT_EQ(call.wrong(), "") << scale << " without positions, way " << way;
+      }
+    }
+}
+
 TEST(FastRows, RowsPickedByPairs) {
   for (const bool of_keys : {false, true})
     for (int way = 0; way < 5; ++way)

@@ -114,6 +114,15 @@ void add_decay(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Run key
 
 }  // namespace
 
+namespace {
+
+// One number for all pairs of a head.
+bool is_constant(const Term& t) noexcept {
+  return term_class(t) == TermClass::band && !band_source(t);
+}
+
+}  // namespace
+
 bool Starts::takes(const Term& t) noexcept {
   switch (term_class(t)) {
     case TermClass::none:
@@ -150,6 +159,8 @@ void Starts::make_curves(CallArena& arena) {
 }
 
 Index Starts::entry_of(const FastRow& r) const noexcept {
+  if (axis_ == kNoAxis)
+    return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin;
   const AxisView& axis = call_.axes[static_cast<std::size_t>(axis_)];
   const Index first = axis.key_whole[axis.key_at(r.place.row, 0)];  // of a line of neighbours
   const Index slab = (line_batches_ == 1 ? 0 : r.b) * call_.H + r.h;
@@ -157,18 +168,37 @@ Index Starts::entry_of(const FastRow& r) const noexcept {
          (high_ - (axis.query_whole[axis.query_at(r.b, r.i)] - first));
 }
 
-// Whether all terms go by one distance.
+// Whether all terms go by one distance; one number for all pairs goes by any.
 bool Starts::find_axis(Index& batches) noexcept {
-  std::optional<std::int32_t> axis;
+  bool some = false;
   for (const Term& term : call_.args.terms) {
     if (!adds(term)) continue;
     const std::optional<BandSource> source = band_source(term);
-    if (!source || (axis && *axis != source->axis)) return false;
-    axis = source->axis;
+    if (!source && !is_constant(term)) return false;
+    if (source && axis_ != kNoAxis && axis_ != source->axis) return false;
+    if (source) axis_ = source->axis;
     batches = std::max(batches, term_arrays(term).table.shape[0]);
+    some = true;
   }
-  axis_ = axis.value_or(0);
-  return axis.has_value();
+  return some;
+}
+
+std::optional<WholeDistances> Starts::distances() const noexcept {
+  if (axis_ != kNoAxis) return consecutive_distances(call_, axis_);
+  if (call_.Tk == 0) return {};
+  return WholeDistances{.low = 1 - call_.Tk, .high = 0};
+}
+
+void Starts::add_constant(const Term& t) noexcept {
+  const ConstTensorView& table = term_arrays(t).table;
+  for (Index b = 0; b < line_batches_; ++b)
+    for (Index h = 0; h < call_.H; ++h) {
+      const double number = kLog2E * std::get<ProductTerm>(t).scale *
+                            read_number(table, table.shape[0] == 1 ? 0 : b,
+                                        Grouping{call_.H, table.shape[1]}.of(h), 0, 0);
+      double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kLineMargin;
+      for (Index n = 0; n < line_entries(); ++n) line[n] += number;
+    }
 }
 
 void Starts::add_band(const Term& t, const Band& band) noexcept {
@@ -185,7 +215,7 @@ void Starts::add_band(const Term& t, const Band& band) noexcept {
 
 void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   if (!find_axis(line_batches_)) return;
-  const std::optional<WholeDistances> d = consecutive_distances(call_, axis_);
+  const std::optional<WholeDistances> d = distances();
   if (!d) return;
   high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
   const Index size = line_batches_ * call_.H * line_size_;
@@ -197,6 +227,10 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   for (const Term& term : call_.args.terms) {
     const std::size_t n = number++;
     if (!adds(term)) continue;
+    if (is_constant(term)) {
+      if (!arena.counts()) add_constant(term);
+      continue;
+    }
     const BandSource source = *band_source(term);
     const Band* band = lowered.band(n);
     const bool fits = band != nullptr && band->is_of(term, source) && band->low <= d->low &&
@@ -236,7 +270,7 @@ void Starts::finish_lines() noexcept {
 void Starts::pull_line(const Term& term, const double* d_lines, double* table) const noexcept {
   const ConstTensorView& shape = term_arrays(term).table;
   const Index groups = shape.shape[1], rows = shape.shape[2] * shape.shape[3];
-  const BandSource source = *band_source(term);
+  const BandSource source = band_source(term).value_or(BandSource{});
   for (Index n = 0; n < line_size_ - 2 * kLineMargin; ++n) {
     const auto delta = static_cast<double>(high_ - n);
     Index row = delta > 0 ? 0 : 1;
@@ -244,7 +278,8 @@ void Starts::pull_line(const Term& term, const double* d_lines, double* table) c
     if (source.linear != nullptr) {
       factor = source.linear->scale * std::fabs(delta);
     } else {
-      row = row_of(*source.line, delta), factor = std::get<ProductTerm>(term).scale;
+      row = source.line == nullptr ? 0 : row_of(*source.line, delta);
+      factor = std::get<ProductTerm>(term).scale;
       if (row < 0) continue;
     }
     for (Index b = 0; b < line_batches_; ++b)

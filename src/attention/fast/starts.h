@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Start values of a call: the sum of its terms for a pair, times log2(e), in double.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "attention/call/visible_runs.h"
@@ -29,13 +30,15 @@ Index picked_row(const ReadyCall&, const PickedRows&, const FastRow&, Index key)
 bool is_on_side(const ReadyCall&, const DecayTerm&, const FastRow&, Index key) noexcept;
 
 class Starts {
+  static constexpr std::int32_t kNoAxis = -1;
+
  public:
   Starts(const ReadyCall&, const LoweredCall&, CallArena&);
 
   // Nothing is added to any score.
   bool none() const noexcept { return none_; }
-  // The terms go by one distance, and the keys of each row are neighbours on it: key j is entry entry_of(row) + j of
-  // a line. Of lines whose numbers lie near each other in float, of others in double: they must be taken relative to
+  // The terms go by one distance or are one number for all pairs, and the keys of each row are neighbours on it: key j
+  // is entry entry_of(row) + j of a line. Of lines whose numbers lie near each other in float, of others in double: they must be taken relative to
   // one of those that are used.
   bool has_lines() const noexcept { return line_size_ > 0; }
   bool has_wide_lines() const noexcept { return wide_; }
@@ -68,7 +71,9 @@ class Starts {
 
  private:
   bool find_axis(Index& batches) noexcept;
+  std::optional<WholeDistances> distances() const noexcept;
   void make_lines(const LoweredCall&, CallArena&);
+  void add_constant(const Term&) noexcept;
   void add_band(const Term&, const Band&) noexcept;
   void finish_lines() noexcept;
   void make_curves(CallArena&);
@@ -82,7 +87,8 @@ class Starts {
   bool curve_is_alone_ = false;
   std::span<double> largest_;  // of every kSome entries of wide_lines_
   Index line_size_ = 0, high_ = 0, line_batches_ = 1;
-  std::int32_t axis_ = 0;
+  std::int32_t axis_ =
+      kNoAxis;  // of the distance; none: all rows read the line from its first entry on
 };
 
 }  // namespace posenc::v0::detail
