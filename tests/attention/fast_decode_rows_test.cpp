@@ -61,6 +61,31 @@ TEST(FastDecodeRows, HeadsThatShareKeys) {
   reset_isa();
 }
 
+// Tables of many rows in double are not copied: each row is converted where it is read. One that float does not hold
+// leaves those that read it to the exact engine.
+TEST(FastDecodeRows, LongTablesAreReadInPlace) {
+  std::uint64_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : {1, 2, 3, 8}) {
+      constexpr Index kDims[] = {3, 20, 64};
+      ++seed;
+      RowsCall call(1, queries, 700, 2, kDims[seed % std::size(kDims)], seed);
+      call.add(call.rows(Rows::each, false, 1, 2));
+      if (seed % 5 == 0) {
+        for (auto q = call.narrow[0].begin(); q < call.narrow[0].end(); q += call.D) *q = 0x1p-50f;
+        call.wide[0].assign(call.narrow[0].begin(), call.narrow[0].end());
+        call.tables.back()[static_cast<std::size_t>(800 * call.D)] = 0x1p51;
+      }
+      const std::vector<double> slopes{-0.1, 0.1, -0.05, -0.2};
+      if (seed % 2 == 0) call.add(LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})});
+      call.args.mask.causal = seed % 3 == 1;
+      ASSERT_EQ(call.wrong(), "") << isa_name(isa) << " " << queries << ", seed " << seed;
+    }
+  }
+  reset_isa();
+}
+
 TEST(FastDecodeRows, RowsPickedByPairs) {
   for (int way = 0; way < 5; ++way) EXPECT_EQ(PairsCall(false, way, 3).wrong(), "") << way;
 }

@@ -15,23 +15,29 @@ Index panels_of_slice(const RowTerm& t, Index panel) noexcept {
   const Index all = block_count(t.steps(), panel);
   return t.by_line ? std::min(all, (kSliceKeys + kDecodeMostRows) / panel + 2) : all;
 }
+// Steps that are multiplied at once.
+Index unit_of(const FastCall& c, const RowTerm& t) noexcept {
+  return t.in_place ? kDecodeKeys : c.panel;
+}
 
 }  // namespace
 
 DecodeRowTerm::DecodeRowTerm(const DecodeCall& d, const RowTerm& t, CallArena& arena) {
   const FastKernels& k = d.c.kernels;
-  const Index rows = d.together * kDecodeMostRows;
+  const Index count = d.together * kDecodeMostRows;
   if (t.of_keys) {
     if (!t.is_content() && t.channels < k.lanes) copies = arena.array<float>(kDecodeKeys * k.lanes);
     if (!arena.counts()) std::fill(copies.begin(), copies.end(), 0.0f);
     return;
   }
-  width = panels_of_slice(t, d.c.panel) * d.c.panel;
+  width = panels_of_slice(t, unit_of(d.c, t)) * unit_of(d.c, t);
   x_width = whole_vectors(t.channels, k.lanes);
-  products = arena.array<float>((rows + k.few_rows) * width + k.lanes);
-  first = arena.array<Index>(rows);
+  products = arena.array<float>((count + k.few_rows) * width + k.lanes);
+  first = arena.array<Index>(count);
   x = arena.array<float>(k.few_rows * x_width);
+  rows = arena.array<float>(t.in_place ? kDecodeKeys * x_width : 0);
   if (arena.counts()) return;
+  std::fill(rows.begin(), rows.end(), 0.0f);
   // What is read of hidden keys must be finite.
   std::fill(products.begin(), products.end(), 0.0f);
   std::fill(first.begin(), first.end(), Index{0});
@@ -66,7 +72,7 @@ void DecodeRows::take_vectors(const RowTerm& t, DecodeRowTerm& of, const DecodeB
 void DecodeRows::multiply(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock& b, Index slice,
                           Run keys) noexcept {
   const FastCall& c = d_->c;
-  const Index panel = c.panel, most = c.kernels.few_rows;
+  const Index panel = unit_of(c, t), most = c.kernels.few_rows;
   const auto row = [&](Index n) -> const FastRow& {
     return d_->rows[static_cast<std::size_t>(b.first + n)];
   };
@@ -83,12 +89,52 @@ void DecodeRows::multiply(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock
     take_vectors(t, of, b, n, count, slice);
     const Index first = steps.first / panel, end = steps.last / panel + 1;
     std::fill_n(of.first.begin() + static_cast<Index>(at(b, n)), count, first * panel);
+    if (t.in_place) {
+      multiply_in_place(t, of, b, n, count, slice, {first * panel, end * panel});
+      continue;
+    }
     float* to = of.products.data() + static_cast<Index>(at(b, n)) * of.width;
     c.row_reads.products[1](to, of.width, of.x.data(), of.x_width,
                             t.table_of(slab) + first * panel * t.channels, panel * t.channels,
                             end - first, t.channels,
                             t.holds_numbers ? c.starts.line_of(r.b, r.h) + first * panel : nullptr);
   }
+}
+
+void DecodeRows::multiply_in_place(const RowTerm& t, DecodeRowTerm& of, const DecodeBlock& b,
+                                   Index n, Index count, Index slice,
+                                   const RowSteps::Range& steps) noexcept {
+  const FastCall& c = d_->c;
+  const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n)];
+  const Index slab = t.slab(r.b, r.h, c.H);
+  const std::size_t kind = count == 1 ? 0 : count == 2 ? 1 : 2;  // 4 rows at once
+  std::array<const void*, kDecodeKeys> rows;
+  for (std::size_t s = 0; s < rows.size(); ++s)
+    rows[s] = of.rows.data() + static_cast<Index>(s) * of.x_width;
+  std::array<float, 4 * kDecodeKeys> products;
+  bool bounded = true;
+  const auto row_of_step = [&](Index step) {
+    return step < t.steps() ? t.row[static_cast<std::size_t>(step)] : Index{-1};
+  };
+  for (Index first = steps.first; first < steps.last; first += kDecodeKeys) {
+    for (Index s = 0; s < kDecodeKeys; ++s) {
+      bounded = take_table_row(c.row_reads, t.term->table, slab, row_of_step(first + s), 1,
+                               of.rows.data() + s * of.x_width) &&
+                bounded;
+    }
+    for (Index m = 0; m < count; m += kDecodeRows[kind]) {
+      d_->kernels.scores[kind][fast_type(DType::f32)](products.data(), of.x.data() + m * of.x_width,
+                                                      of.x_width, rows.data(), of.x_width, {});
+      for (Index row = m; row < std::min(count, m + kDecodeRows[kind]); ++row) {
+        float* to = of.products.data() + static_cast<Index>(at(b, n + row)) * of.width +
+                    (first - steps.first);
+        std::copy_n(products.data() + (row - m) * kDecodeKeys, kDecodeKeys, to);
+        if (t.holds_numbers)
+          c.row_reads.add_slice(to, c.starts.line_of(r.b, r.h) + first, kDecodeKeys);
+      }
+    }
+  }
+  for (Index m = 0; !bounded && m < count; ++m) d_->left[d_->at(slice, b.first + n + m)] = 1;
 }
 
 namespace {

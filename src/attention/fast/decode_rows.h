@@ -15,6 +15,7 @@ struct DecodeRowTerm {
   std::span<Index> first;     // [rows of a piece]: the step of its first product
   std::span<float> x;         // vectors of the rows of a strip, a vector apart
   Index width = 0, x_width = 0;
+  std::span<float> rows;  // of RowTerm::in_place: [kDecodeKeys][x_width], rows of some steps
   // Of keys that the term comes with and that have fewer channels than a vector.
   std::span<float> copies;
 };
@@ -38,6 +39,9 @@ class DecodeRows {
 
  private:
   void multiply(const RowTerm&, DecodeRowTerm&, const DecodeBlock&, Index slice, Run keys) noexcept;
+  // The same of a term in place.
+  void multiply_in_place(const RowTerm&, DecodeRowTerm&, const DecodeBlock&, Index n, Index count,
+                         Index slice, const RowSteps::Range&) noexcept;
   void add_keys(const RowTerm&, DecodeRowTerm&, const FastRow&, const DecodeKeys&, Index count,
                 float* to) noexcept;
   void take_vectors(const RowTerm&, DecodeRowTerm&, const DecodeBlock&, Index n, Index count,

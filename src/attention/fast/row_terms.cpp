@@ -13,6 +13,8 @@
 namespace posenc::inline v0::detail {
 namespace {
 
+// Tables of fewer steps are converted sooner than they are read.
+constexpr Index kFewestSteps = 512;
 // Classes of keys that a row of queries keeps a number of.
 constexpr Index kMostClasses = 64;
 
@@ -41,8 +43,8 @@ std::string_view RowTerms::why_not(const ReadyCall& c, const Term& t) noexcept {
   return steps_why_not(c, product_of(t));
 }
 
-RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& k, CallArena& arena,
-                   const Executor& executor)
+RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& k, bool few_queries,
+                   CallArena& arena, const Executor& executor)
     : call_(c) {
   const std::span<const Term> terms = c.args.terms;
   all_ = arena.objects<RowTerm>(std::count_if(terms.begin(), terms.end(), has));
@@ -56,6 +58,7 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     t.term = &product_of(term), t.of_keys = is_of_keys(term), t.channels = t.term->table.shape[3];
     static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
     find_classes(t, arena);
+    t.in_place = few_queries && reads_in_place(t);
     pack_table(t, k, arena, executor);
     if (const ConstHeads& x = t.term->key.given; t.of_keys && x.data != nullptr)
       t.keys = copy_vectors(k, x, arena, executor);
@@ -104,10 +107,22 @@ void RowTerms::find_classes(RowTerm& t, CallArena& arena) {
   std::fill_n(classes.end() - kLineMargin, kLineMargin, 0);
 }
 
+bool RowTerms::reads_in_place(const RowTerm& t) const noexcept {
+  const ConstTensorView& table = t.term->table;
+  return t.by_line && !t.of_keys && t.steps() >= kFewestSteps && table.dtype == DType::f64 &&
+         table.stride[3] == 1 && table.shape[0] * table.shape[1] >= call_.B * call_.G;
+}
+
 void RowTerms::pack_table(RowTerm& t, const FastKernels& k, CallArena& arena,
                           const Executor& executor) {
   const ConstTensorView& table = t.term->table;
   const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes;
+  if (t.in_place) {
+    const std::span<std::uint8_t> all = arena.array<std::uint8_t>(slabs);
+    if (!arena.counts()) std::fill(all.begin(), all.end(), std::uint8_t{1});
+    t.bounded = all;
+    return;
+  }
   const double factor = t.of_keys ? kLog2E * t.term->scale : 1;
   const Index unit = t.of_keys ? k.rows : panel;  // steps that are read at once
   const Index units = block_count(t.steps(), unit) + (t.of_keys ? 1 : 0);

@@ -21,6 +21,8 @@ struct RowTerm : RowSteps {
   // By classes alone: [R|1][Tk], the class of a key.
   std::span<const std::int32_t> key_class;
 
+  // Each row is read once or twice a call, as doubles: decode_rows.h converts those that it needs, and `table` is empty.
+  bool in_place = false;
   // [slab of the table], by panels of steps: [panels][channels][panel]; of keys: [steps][channels] and rows of a strip.
   std::span<const float> table;
   Index slab_size = 0;
@@ -46,7 +48,9 @@ struct RowTerm : RowSteps {
 
 class RowTerms {
  public:
-  RowTerms(const ReadyCall&, const Starts&, const FastKernels&, CallArena&, const Executor&);
+  // few_queries: the call reads keys as they lie (has_few_rows), forward.
+  RowTerms(const ReadyCall&, const Starts&, const FastKernels&, bool few_queries, CallArena&,
+           const Executor&);
 
   // Whether a term is one of these; whether it is computed here.
   static bool has(const Term&) noexcept;
@@ -63,6 +67,7 @@ class RowTerms {
 
  private:
   void find_classes(RowTerm&, CallArena&);
+  bool reads_in_place(const RowTerm&) const noexcept;
   void pack_table(RowTerm&, const FastKernels&, CallArena&, const Executor&);
 
   const ReadyCall& call_;

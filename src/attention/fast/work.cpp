@@ -24,7 +24,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       starts(*this, lowered, arena),
       wide(*this, kernels, arena, executor),
       channels(wide.channels()),
-      rows(*this, starts, kernels, arena, executor),
+      rows(*this, starts, kernels, keep != Keep::inputs && has_few_rows(*this), arena, executor),
       value_rows(*this, kernels,
                  keep == Keep::inputs  ? ValueRows::For::gradients
                  : has_few_rows(*this) ? ValueRows::For::few_queries
