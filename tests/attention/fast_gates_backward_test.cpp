@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of gates (CoPE) in the fast engine: through the levels, through the counts, and of the table.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -98,20 +97,50 @@ TEST(FastGatesBackward, BesideOtherArrays) {
   }
 }
 
-TEST(FastGatesBackward, WhatTheFastEngineLeaves) {
-  const auto why = [](const GatedCall& call) {
-    EXPECT_TRUE(is_fast(call.args));
-    return explain_plan(call.args).backward_others[0].why_not;
-  };
-  GatedCall given(20, 30, 10, 4);
-  given.term.key = {.given = given.vectors(30, 1, given.D)};
-  given.of_term();
-  EXPECT_THAT(why(given), testing::HasSubstr("products of q and k"));
-  const std::vector<double> scales{0.7, 2};
-  GatedCall scaled(20, 30, 10, 4);
-  scaled.args.head_scale = tensor(scales.data(), {1, 2});
-  scaled.of_term();
-  EXPECT_THAT(why(scaled), testing::HasSubstr("products of q and k"));
+// Other keys, other queries, one vector for all of them, heads of their own and shared ones; a scale of 0 and of each head.
+TEST(FastGatesBackward, ProductsOfTheirOwn) {
+  std::size_t seed = 4;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index count : {1, 2, 4}) {
+      GatedCall call(14, 230, 20, seed += 2, 0.4, 4, 2);
+      call.term.key = {.given = call.vectors(230, count, call.D)};
+      EXPECT_EQ(call.wrong_gradients_of(), "") << isa_name(isa) << count;
+      if (count == 4) call.term.gate_scale = 0.1;  // one key for all gets the sum of all gradients
+      call.term.query = {.given = call.vectors(count == 2 ? 1 : 14, count, 3)};
+      call.term.key = {.given = call.vectors(count == 4 ? 1 : 230, count == 2 ? 1 : 4, 3)};
+      EXPECT_EQ(call.wrong_gradients_of(), "") << isa_name(isa) << count;
+      call.term.query = {.given = call.vectors(14, count, call.D)}, call.term.key = kContent;
+      EXPECT_EQ(call.wrong_gradients_of(), "") << isa_name(isa) << count;
+    }
+  }
+  reset_isa();
+  const std::vector<double> scales{0.7, 2}, factors(50, 0.8);
+  GatedCall call(50, 90, 20, 6);  // no count near a whole number, where it has two slopes
+  call.args.query_factor = tensor(factors.data(), {1, 50});
+  call.args.head_scale = tensor(scales.data(), {1, 2});
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+  call.args.head_scale = {}, call.args.scale = 0;
+  EXPECT_EQ(call.wrong_gradients_of(), "");
+}
+
+// Keys of gates that no query sees may hold anything; one number of the others leaves all to the exact engine.
+TEST(FastGatesBackward, OwnKeysThatAreNotFinite) {
+  GatedCall call(40, 100, 10, 4);
+  call.term.key = {.given = call.vectors(100, 1, 3)};
+  call.term.query = {.given = call.vectors(40, 1, 3)};
+  std::vector<std::uint8_t> visible(100, 1);
+  visible[20] = 0;
+  call.args.mask.key_visible = tensor(std::as_const(visible).data(), {1, 100});
+  call.of_term();
+  const CallResult clean = gradients_of_fast(call.args);
+  std::vector<double>& keys = call.given[0];
+  std::fill_n(keys.begin() + 60, 3, std::nan(""));
+  EXPECT_EQ(gradients_of_fast(call.args).gradients, clean.gradients);
+  keys[63] = 1e30;
+  AttentionArgs exact = call.args;
+  exact.exact = true;
+  EXPECT_EQ(gradients_of_fast(call.args).gradients, gradients_of_fast(exact).gradients);
 }
 
 TEST(FastGatesBackward, NumbersThatAreNotFinite) {

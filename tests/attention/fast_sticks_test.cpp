@@ -99,6 +99,39 @@ TEST(FastSticks, BrokenSticks) {
   }
 }
 
+// Rows that are added to values: of sticks that last and of broken ones, forward, backward and for few queries.
+TEST(FastSticks, RowsOfValues) {
+  test::Random r(3);
+  std::vector<std::int32_t> rows;
+  for (std::int32_t d = -64; d <= 64; ++d) rows.push_back(d < 0 ? 0 : std::min(d, 40));
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const std::uint64_t seed : {2u, 3u})
+      for (const double number : {-5.0, 1.0})
+        for (const Index queries : {2, 20}) {
+          StickCall call(queries, 270, seed, number);
+          const std::vector<double> table = r.normals(static_cast<std::size_t>(2 * 41 * call.V));
+          ValueRowsTerm t;
+          t.lines[0] = {rows.data(), 129, -64};
+          t.table = tensor(table.data(), {1, 2, 41, call.V}), t.scale = 0.3;
+          call.terms.emplace_back(t);
+          call.args.terms = call.terms;
+          EXPECT_EQ(call.wrong(), "") << isa_name(isa) << number << " " << queries;
+          if (queries > 2) {
+            EXPECT_EQ(call.wrong_backward(), "") << isa_name(isa) << number;
+          }
+        }
+  }
+  reset_isa();
+  StickCall call(2, 9000, 2, -9);
+  ValueRowsTerm t;
+  const std::vector<double> table = r.normals(static_cast<std::size_t>(41 * call.V));
+  t.lines[0] = {rows.data(), 129, -64}, t.table = tensor(table.data(), {1, 1, 41, call.V});
+  call.terms.emplace_back(t);
+  call.args.terms = call.terms;
+  EXPECT_EQ(call.wrong(), "");
+}
+
 TEST(FastSticks, WhatTheFastEngineLeaves) {
   const auto why = [](const StickCall& call) { return explain_plan(call.args).others[0].why_not; };
   StickCall capped(20, 30, 4);

@@ -145,7 +145,10 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
                              w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
   if (!c.gates.none() || !c.weights.none()) add_terms();
+  c.gate_gradients.begin_tile(rows, count, w.gate_gradients);
   if (c.passes_back()) pull_back(c, t, w);
+  c.gate_gradients.add_products(
+      {row, rows, t.keys, w.key_rows.data(), w.dk.data() + at * c.q_width}, w.gate_gradients);
   if (!c.weights.none())
     c.weight_gradients.pull({t.first->row, t.s, w.products.data() + (t.s - w.s.data()), rows,
                              t.keys, w.diagonals.data()},
@@ -260,7 +263,6 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
   for (const Term& t : call.args.terms) {
     if (const std::string_view why = CurveGradients::why_not(call, t); !why.empty()) return why;
   }
-  if (const std::string_view why = GateGradients::why_not(call); !why.empty()) return why;
   return fast_why_not(call, lowered);
 }
 
@@ -288,7 +290,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.products.finish(executor);
   c.row_gradients.finish(executor);
   c.value_gradients.finish();
-  c.gate_gradients.finish();
+  c.gate_gradients.finish(executor);
   c.curve_gradients.finish();
   c.weight_gradients.finish();
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);

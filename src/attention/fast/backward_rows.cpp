@@ -98,6 +98,10 @@ void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& 
     fill([&](Index j) { return c.wide.key(t, b, h, j); });
     take(t.y.dtype, t.at, t.channels);
   }
+  if (c.gate_gradients.has_keys()) {
+    fill([&](Index j) { return c.gate_gradients.key(b, h, j); });
+    c.gate_gradients.take_keys(w.tokens, count, w.gate_gradients);
+  }
   of_call(c.args.v);
   k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
 }

@@ -131,7 +131,11 @@ void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool caref
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
   strip.first = !g.begun, g.begun = true;
-  if (breaks_sticks(c.args)) return run_stick_strip(c, w, g, block, strip);
+  if (breaks_sticks(c.args)) {
+    // Sums of weights are not kept.
+    if (run_stick_strip(c, w, g, block, strip)) add_value_rows(c, w, g, keys, s.keys, true);
+    return;
+  }
   const std::size_t start = given ? 1 : 0;
   const float* weight[kMostStripRows];
   if (!c.weights.none()) {

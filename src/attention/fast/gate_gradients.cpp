@@ -9,23 +9,18 @@
 
 namespace posenc::inline v0::detail {
 
-std::string_view GateGradients::why_not(const ReadyCall& c) noexcept {
-  for (const Term& t : c.args.terms) {
-    if (!Gates::has(t)) continue;
-    const auto& gates = std::get<GatesTerm>(t);
-    if (!gates.query.content || !gates.key.content || !c.args.head_scale.empty() ||
-        *c.args.scale == 0)
-      return "it computes gradients only of gates that are products of q and k";
-  }
-  return {};
-}
-
 GateGradients::GateGradients(const FastCall& c, const FastTileKernels& tiles,
                              const AttentionGradients& g, Index q_width, CallArena& arena)
     : call_(c), tiles_(tiles), q_width_(q_width) {
   if (none()) return;
   for (std::size_t n = 0; n < std::min(g.terms.size(), c.args.terms.size()); ++n)
-    if (Gates::has(c.args.terms[n])) to_ = g.terms[n].table;
+    if (Gates::has(c.args.terms[n])) {
+      to_ = g.terms[n].table;
+      const GatesTerm& t = c.gates.term();
+      const Heads &x = g.terms[n].query, &y = g.terms[n].key;
+      if (!t.query.content) query_.want(c, x, c.Tq, 1, VectorGradient::is_owned(c, x), arena);
+      if (!t.key.content) key_.want(c, y, c.Tk, 1, VectorGradient::is_owned(c, y), arena);
+    }
   if (!to_.empty()) kept_ = arena.array<float>(c.B * c.H * levels() * c.D);
 }
 
@@ -50,7 +45,23 @@ GateGradientsWork GateGradients::work(Index rows, CallArena& arena) const {
   w.d_table = zeros((levels() + tiles_.rows) * q_width_);
   w.d_x = arena.array<float>(rows * q_width_);
   w.sums = zeros(tile);
+  if (has_products()) make_products(rows, w, arena);
   return w;
+}
+
+void GateGradients::make_products(Index rows, GateGradientsWork& w, CallArena& arena) const {
+  const auto zeros = [&](Index n) {
+    const std::span<float> x = arena.array<float>(n);
+    if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
+    return x;
+  };
+  w.q = zeros(rows * width()), w.d_q = arena.array<float>(rows * width());
+  w.product = zeros((tiles_.tile_rows + tiles_.rows) * tiles_.tile_stride);
+  w.level_rows = zeros(rows * q_width_);
+  if (!has_keys()) return;
+  w.keys_of_tile = zeros(tiles_.tile_keys * call_.gates.channels());
+  w.y = zeros(tiles_.tile_keys * width());
+  w.d_y = arena.array<float>((call_.Tk + tiles_.rows) * width());
 }
 
 void GateGradients::begin_head(Index b, Index h, const FastRowWork& rows,
@@ -60,7 +71,8 @@ void GateGradients::begin_head(Index b, Index h, const FastRowWork& rows,
   std::fill(w.count.begin(), w.count.end(), 0.0),
       std::fill(w.running.begin(), w.running.end(), 0.0);
   std::fill(w.edge.begin(), w.edge.end(), call_.Tk);
-  for (std::span<float> x : {w.d_levels, w.d_x, w.d_table}) std::fill(x.begin(), x.end(), 0.0f);
+  for (std::span<float> x : {w.d_levels, w.d_x, w.d_table, w.d_q, w.d_y})
+    std::fill(x.begin(), x.end(), 0.0f);
   const float* table = gates.table(slab_of(gates.term().table, b, h, call_.H));
   const Index panel = call_.panel, channels = call_.D;
   for (Index m = 0; m < levels(); ++m)
@@ -68,8 +80,13 @@ void GateGradients::begin_head(Index b, Index h, const FastRowWork& rows,
       w.table[static_cast<std::size_t>(m * q_width_ + c)] =
           table[m / panel * panel * channels + c * panel + m % panel];
   for (const RowGroup& g : rows.groups) {
-    for (Index n = 0; n < g.rows; ++n)
-      take_level_query(call_, g.row[n], w.vectors.data() + n * channels);
+    for (Index n = 0; n < g.rows; ++n) {
+      float* x = w.vectors.data() + n * channels;
+      take_level_query(call_, g.row[n], x);
+      if (!has_products()) continue;
+      std::copy_n(x, channels, w.level_rows.data() + (g.first + n) * q_width_);
+      take_gate_query(call_, g.row[n], w.q.data() + (g.first + n) * width());
+    }
     fill_levels(call_, g, w.vectors.data(), w.levels.data() + g.first * gates.level_stride());
   }
 }
@@ -87,6 +104,12 @@ FastGateTile GateGradients::tile_of(const GateTile& t, GateGradientsWork& w,
   of.gates.ratio = gates.ratio(), of.gates.last = gates.last();
   of.gates.level_stride = gates.level_stride();
   of.gates.levels = w.levels.data() + t.group->first * gates.level_stride();
+  if (has_products()) {
+    of.gates.q = w.q.data() + t.group->first * width(), of.q_width = width();
+    of.gates.k = has_keys() ? w.keys_of_tile.data() : t.packed == nullptr ? nullptr : t.packed->k;
+    of.gates.channels = gates.channels();
+    of.product = w.product.data() + t.first * tiles_.tile_stride;
+  }
   if (own != nullptr && find_own_keys(call_, *t.group, t.keys, own)) of.gates.own = own;
   const Index at = t.first * tiles_.tile_stride;
   of.count = w.count.data() + t.group->first, of.whole = w.whole.data() + t.first;
@@ -137,8 +160,40 @@ void GateGradients::pull(const GateTile& t, float* s, GateGradientsWork& w) cons
   }
 }
 
+const void* GateGradients::key(Index b, Index h, Index j) const noexcept {
+  return given_vector(call_.gates.keys(), call_.H, b, j, h);
+}
+
+void GateGradients::take_keys(std::span<const void* const> tokens, Index count,
+                              GateGradientsWork& w) const noexcept {
+  const std::size_t type = fast_type(call_.gates.keys().dtype);
+  const Index channels = call_.gates.channels();
+  call_.kernels.pack_keys[type](w.keys_of_tile.data(), tokens.data(), count, channels, channels);
+  call_.kernels.take_rows[type](w.y.data(), width(), tokens.data(), count, channels, nullptr);
+}
+
+void GateGradients::begin_tile(Index rows, Index keys, GateGradientsWork& w) const noexcept {
+  for (Index n = 0; has_products() && n < rows; ++n)
+    std::fill_n(w.product.data() + n * tiles_.tile_stride, keys, 0.0f);
+}
+
+void GateGradients::add_products(const GateProductTile& t, GateGradientsWork& w) const noexcept {
+  if (!has_products()) return;
+  const Index count = t.keys.end - t.keys.begin;
+  const float* y = has_keys() ? w.y.data() : t.key_rows;
+  float* d_y = has_keys() ? w.d_y.data() + t.keys.begin * width() : t.d_k;
+  tiles_.add_outer(d_y, w.product.data(), w.q.data() + t.first * width(), t.rows, count, width());
+  tiles_.add_rows(w.d_q.data() + t.first * width(), w.product.data(), y, t.rows, count, width());
+}
+
 void GateGradients::end_head(Index b, Index h, const float* q, GateGradientsWork& w) noexcept {
   if (none()) return;
+  const double scale = call_.gates.term().gate_scale;
+  if (has_products()) q = w.level_rows.data();
+  for (Index i = 0; has_products() && query_.is_wanted() && i < call_.Tq; ++i)
+    query_.add(call_, b, h, i, scale, w.d_q.data() + i * width());
+  for (Index j = 0; has_keys() && key_.is_wanted() && j < call_.Tk; ++j)
+    key_.add(call_, b, h, j, kLn2, w.d_y.data() + j * width());
   const Index stride = call_.gates.level_stride();
   for (Index row = 0; row < call_.Tq; row += tiles_.tile_rows)
     for (Index level = 0; level < levels(); level += tiles_.tile_keys) {
@@ -163,12 +218,20 @@ void GateGradients::add_content(const GateGradientsWork& w, Index i, double* to)
   if (none()) return;
   const float* d = w.d_x.data() + i * q_width_;
   for (Index c = 0; c < call_.D; ++c) to[c] += call_.gates.term().scale * static_cast<double>(d[c]);
+  if (!has_products() || !call_.gates.term().query.content) return;
+  d = w.d_q.data() + i * width();
+  for (Index c = 0; c < call_.D; ++c)
+    to[c] += call_.gates.term().gate_scale * static_cast<double>(d[c]);
 }
 
-void GateGradients::finish() noexcept {
+void GateGradients::finish(const Executor& executor) noexcept {
+  if (none()) return;
+  query_.finish(call_, call_.gates.term().gate_scale, executor);
+  key_.finish(call_, kLn2, executor);
   if (to_.empty()) return;
-  // q came times the scale of q.k and log2(e).
-  const double factor = call_.gates.term().scale / (*call_.args.scale * kLog2E);
+  // q came times the scale of q.k and log2(e); vectors of levels times the scale of the term.
+  const double factor =
+      has_products() ? kLn2 : call_.gates.term().scale / (*call_.args.scale * kLog2E);
   const Index groups = to_.shape[1], size = levels() * call_.D;
   for (Index slab = 0; slab < to_.shape[0] * groups; ++slab)
     for (Index n = 0; n < size; ++n) {

@@ -72,6 +72,14 @@ bool Gates::are_bounded() const noexcept {
          std::all_of(bounded_.begin(), bounded_.end(), [](std::uint8_t x) { return x != 0; });
 }
 
+bool Gates::is_key_bounded(const FastKernels& k, Index row, Index j, float* memory) const noexcept {
+  for (Index h = 0; has_keys() && h < keys_.heads; ++h)
+    if (!take_vector(k, keys_, keys_.batch == 1 ? 0 : row, keys_.tokens == 1 ? 0 : j, h, 1, memory,
+                     keys_.dim))
+      return false;
+  return true;
+}
+
 void Gates::pack_table(const FastKernels& k, CallArena& arena) {
   const ConstTensorView& table = term_->table;
   const Index slabs = table.shape[0] * table.shape[1], panel = 2 * k.lanes;

@@ -42,6 +42,8 @@ class Gates {
   const ConstHeads& keys() const noexcept { return keys_; }
   const float* table(Index slab) const noexcept { return table_.data() + slab * slab_size_; }
   bool are_bounded() const noexcept;  // all slabs, and the ratio
+  // Whether float holds the vectors of a key that gates have, for all heads. memory: [channels].
+  bool is_key_bounded(const FastKernels&, Index row, Index j, float* memory) const noexcept;
   bool is_bounded(Index slab) const noexcept {
     return bounded_[static_cast<std::size_t>(slab)] != 0;
   }

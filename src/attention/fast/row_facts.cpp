@@ -53,6 +53,9 @@ bool RowFacts::are_queries_bounded(Index b, Index h, Run rows, float* memory) co
     for (const RowTerm& t : call_.rows.all())
       if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, memory)) return false;
     if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, memory)) return false;
+    if (!call_.gates.none() && call_.gates.has_products() &&
+        !take_gate_query(call_, {b, h, i, {}, {}, 0}, memory))
+      return false;
   }
   return true;
 }
@@ -77,7 +80,7 @@ RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor
     : call_(c),
       tiles_(fast_tile_kernels(active_isa())),
       tasks_(task_count(executor, c.B * c.H * c.Tq, most_tasks(c))),
-      width_(whole_vectors(std::max(c.channels, c.V), tiles_.lanes)),
+      width_(whole_vectors(std::max({c.channels, c.V, c.gates.channels()}), tiles_.lanes)),
       log2_sum_(arena.array<double>(c.B * c.H * c.Tq)),
       less_(arena.array<double>(c.B * c.H * c.Tq)),
       seen_(tiles_seen(c, c.args.normalisation == Normalisation::stick_breaking_own, arena)),
@@ -164,8 +167,10 @@ bool RowFacts::are_keys_bounded(Index row, Run keys, float* memory) const noexce
   if (!are_bounded(c.k, row, keys, {0, c.G}, 1, memory) ||
       !are_bounded(c.args.v, row, keys, {0, c.G}, 1, memory))
     return false;
-  for (Index key = keys.begin; !(c.wide.none() && c.rows.none()) && key < keys.end; ++key)
-    if (!c.wide.is_bounded(c.kernels, row, key, memory) || !c.rows.is_key_bounded(row, key))
+  const bool none = c.wide.none() && c.rows.none() && c.gates.none();
+  for (Index key = keys.begin; !none && key < keys.end; ++key)
+    if (!c.wide.is_bounded(c.kernels, row, key, memory) || !c.rows.is_key_bounded(row, key) ||
+        (!c.gates.none() && !c.gates.is_key_bounded(c.kernels, row, key, memory)))
       return false;
   return true;
 }

@@ -17,9 +17,8 @@ std::string_view sticks_why_not(const ReadyCall& c) noexcept {
   if (!breaks_sticks(a)) return {};
   if (!c.keys_by_order.empty()) return "the call has stick-breaking and an order of its keys";
   if (a.softcap != 0) return "the call has stick-breaking and a soft cap";
-  if (std::any_of(a.terms.begin(), a.terms.end(),
-                  [](const Term& t) { return Gates::has(t) || ValueRows::has(t); }))
-    return "the call has stick-breaking, and gates or rows that are added to values";
+  if (std::any_of(a.terms.begin(), a.terms.end(), Gates::has))
+    return "the call has stick-breaking and gates";
   return {};
 }
 
@@ -39,14 +38,16 @@ bool are_broken(const FastWork& w, const RowGroup& g) noexcept {
                      [](double x) { return x < static_cast<double>(kSmallestExponent); });
 }
 
-void run_stick_strip(const FastCall& c, FastWork& w, const RowGroup& g, const FastBlock& block,
+bool run_stick_strip(const FastCall& c, FastWork& w, const RowGroup& g, const FastBlock& block,
                      const FastStrip& strip) noexcept {
   const FastStickKernels& k = c.stick_kernels;
   const FastStick stick{w.sticks.left.data() + g.first};
   const std::size_t start = strip.start == nullptr ? 0 : 1;
-  const auto& run = are_broken(w, g) ? k.leave : k.strip;
-  if (!run[g.kind][start](block, strip, stick))
-    std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+  const bool broken = are_broken(w, g);
+  const auto& run = broken ? k.leave : k.strip;
+  if (run[g.kind][start](block, strip, stick)) return !broken;
+  std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+  return false;
 }
 
 bool put_rest(const FastCall& c, FastWork& w, const RowGroup& g, Index n,

@@ -31,8 +31,8 @@ struct StickWork {
 void clear_sticks(const FastCall&, FastWork&, const RowGroup&) noexcept;
 // Whether float weights of all rows before are 0.
 bool are_broken(const FastWork&, const RowGroup&) noexcept;
-// Weights and values of a strip.
-void run_stick_strip(const FastCall&, FastWork&, const RowGroup&, const FastBlock&,
+// Weights and values of a strip. False: there are no weights.
+bool run_stick_strip(const FastCall&, FastWork&, const RowGroup&, const FastBlock&,
                      const FastStrip&) noexcept;
 // What is left of row n of a group; with `own` its share goes to the value of the query's own key. False: float cannot work
 // with that value.

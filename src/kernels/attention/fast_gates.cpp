@@ -117,8 +117,13 @@ HWY_INLINE Index StoreTileProducts(const FastTileKeys& t, const FastTileRows& s,
                                    const FastGateTile& g) {
   const float zeros[R] = {};
   FastTileRows products = s;
+  FastTileKeys keys = t;
   products.shift = zeros;
-  return StoreTiles<R, false>(t, products, g.start, g.stride);
+  if (g.gates.q != nullptr) {
+    products.q = g.gates.q;
+    keys.k = g.gates.k, keys.channels = g.gates.channels, keys.q_width = g.q_width;
+  }
+  return StoreTiles<R, false>(keys, products, g.start, g.stride);
 }
 
 // Sums of gates from the last key of a tile to each key of row r, which put(key, sums, slopes) gets; returns that of all.
@@ -187,7 +192,11 @@ double Pull(float* s, const FastGateTile& g, Index row, Index keys, double runni
   for (Index key = 0; key < keys; key += kLanes) {
     const F x = LoadF(s + key), d = MulF(x, LoadF(g.rise + line + key));
     const F passed = AddF(AddF(AddBeforeF<1>(d), SetF(run)), before);
-    StoreF(s + key, MulAddF(MulF(passed, ratio), LoadF(g.slope + line + key), x));
+    const F slope = LoadF(g.slope + line + key);
+    if (g.product == nullptr)
+      StoreF(s + key, MulAddF(MulF(passed, ratio), slope, x));
+    else
+      StoreF(g.product + line + key, MulF(MulF(passed, ratio), slope));
     run += SumF(d);
   }
   return running + static_cast<double>(run);

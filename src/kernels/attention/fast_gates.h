@@ -29,13 +29,15 @@ struct FastGates {
 
 // Gates of the rows of a tile, backward. Rows of arrays lie `stride` apart.
 struct FastGateTile {
-  FastGates gates;          // products are those of the tile
-  double* count = nullptr;  // [rows]
-  Index* whole = nullptr;   // [rows]: the whole number below the count of the keys behind the tile
-  float* start = nullptr;   // start values of the tile with levels
-  float* slope = nullptr;   // of a gate by z
-  float* rise = nullptr;    // from the level below a count to the one above, 0 at a whole count
-  float* at = nullptr;      // the count, beyond `whole`
+  FastGates gates;           // products are those of the tile, or q times k
+  Index q_width = 0;         // from row to row of that q
+  float* product = nullptr;  // gradients of these products; null: they are those of the tile
+  double* count = nullptr;   // [rows]
+  Index* whole = nullptr;    // [rows]: the whole number below the count of the keys behind the tile
+  float* start = nullptr;    // start values of the tile with levels
+  float* slope = nullptr;    // of a gate by z
+  float* rise = nullptr;     // from the level below a count to the one above, 0 at a whole count
+  float* at = nullptr;       // the count, beyond `whole`
   Index stride = 0;
 };
 
@@ -50,7 +52,8 @@ struct FastGateKernels {
   void (*add_counts[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
   // count: of the keys from the first one of the tile on; then of those behind it. Fills in all arrays.
   void (*open[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
-  // s: gradients of the scores of a row; what comes back to z of its gates is added, so that they are gradients of q.k.
+  // s: gradients of the scores of a row; what comes back to z of its gates is added, so that they are gradients of q.k. Gates
+  // with products of their own have theirs apart.
   // d_levels: those of levels from the one at `whole` on. `running`: what keys before have passed on, in 1 / log2(e).
   double (*pull)(float* s, const FastGateTile&, Index row, Index keys, double running,
                  float* d_levels) noexcept;
