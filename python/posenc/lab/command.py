@@ -28,12 +28,15 @@ _WORDS = {
     "copy": "repeat a word", "reverse": "repeat a word backwards", "passkey": "find digits hidden in noise",
     "flipflop": "read the bit written last", "direction": "is the marker to the left or to the right",
     "masked": "guess masked characters, by an encoder", "extension": "RoPE at four times its length, by every scaling",
+    "translate": "English to Chinese by an encoder-decoder: loss and BLEU of short and long sentences",
     "report": "write the report of a folder again",
     "compare": "one report of several folders",
 }
 _LM = {"none": "nope", "sinusoidal": "sinusoidal", "learned": "learned", "rope": "rope", "alibi": "alibi", "t5": "t5", "kerple": "kerple kernel=log"}
 _MORE = {"xpos": "xpos", "pope": "pope", "fire": "fire", "sandwich": "sandwich", "cope": "cope", "shaw": "shaw", "randomized": "rope"}
 _ENCODER = {"none": "nope", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi", "alibi_half": "alibi future=half_heads", "t5": "t5"}
+# ALiBi of an encoder must tell left from right.
+_TRANSLATE = {**{label: _LM[label] for label in ("none", "sinusoidal", "rope", "t5")}, "alibi": "alibi future=half_heads ;; alibi"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ FULL = [
     Part("masked", {**_ENCODER, "learned": "learned"}, 2),
     Part("extension", _some("rope"), 3, {"train": 128, "test": 512, "steps": 800, "batch": 16}),
     Part("extension", _some("rope"), 2, {"measure": "passkey", "train": 48, "test": 192, "steps": 1500}),
+    Part("translate", _TRANSLATE),
 ]
 
 
@@ -84,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
                        ("layers", "layers"), ("heads", "heads of a layer")):
         p.add_argument(f"--{name}", type=int, metavar="N", help=f"{text}; each task has its own")
     p.add_argument("--lr", type=float, metavar="X", help="highest learning rate; each task has its own")
-    p.add_argument("--text", metavar="F", help="licences (of Debian's base-files, always there), bible (package sword-text-web), a file or a folder")
+    p.add_argument("--text", metavar="F", help="licences (of Debian's base-files, always there), bible (package sword-text-web), a file or a folder; "
+                   "of translate: a folder for LibreOffice's help, which is fetched into it (5.2 MB) if it is not there")
     p.add_argument("--held-out", metavar="FILE", help="the file of the tests; by default the last of the folder")
     p.add_argument("--positions", choices=("counted", "randomized"), help="randomized: drawn from twice the longest text")
     p.add_argument("--measure", choices=("loss", "passkey"), help="of extension")
@@ -116,7 +121,7 @@ def _parts(a: argparse.Namespace) -> list[Part]:
         raise LabError(f'--task belongs to quick, full, or no word; the word {a.word} is a task, got "{a.task}"')
     if a.scheme:
         return [Part(task, {s: s for s in a.scheme})]
-    own = {"direction": _ENCODER, "masked": _ENCODER, "extension": _some("rope")}
+    own = {"direction": _ENCODER, "masked": _ENCODER, "extension": _some("rope"), "translate": _TRANSLATE}
     return [Part(task, own.get(task, _LM))]
 
 
@@ -134,6 +139,8 @@ def _jobs(a: argparse.Namespace) -> list[Any]:
             chosen = {**defaults(part.task), **part.options, **given}
             if "train" in given and "test" not in given:
                 chosen["test"] = max(chosen["test"], given["train"])
+            if part.task == "translate" and a.word == "full":  # --text of the other tasks is in one language
+                chosen |= {"text": defaults(part.task)["text"], "held_out": None}
             if label == "randomized":
                 chosen["positions"] = "randomized"
             options = Options(**chosen)

@@ -56,7 +56,7 @@ class Model(nn.Module):
     def __init__(self, scheme: str, vocabulary: int, *, width: int = 64, layers: int = 2, heads: int = 4, rows: int, trained: int,
                  causal: bool = True, segments: int = 0, seed: int = 0) -> None:
         super().__init__()
-        torch.manual_seed(_number(seed, "own"))  # what constructors of one's own modules draw
+        torch.manual_seed(seed_of(seed, "own"))  # what constructors of one's own modules draw
         self.scheme, self.drawn = Scheme(scheme, Sizes(width, heads, rows, trained, causal)), False
         self.embedding = nn.Embedding(vocabulary, width)
         self.segment = nn.Embedding(segments, width) if segments else None
@@ -122,25 +122,25 @@ def start(model: nn.Module, seed: int, std: dict[str, float] | None = None) -> N
     of_schemes = {id(p) for module in model.modules() if isinstance(module, (InputParts, AttentionParts)) for p in module.parameters()}
     for name, module in model.named_modules():
         if isinstance(module, (posenc.torch.Attention, posenc.torch.InputPositions)):
-            torch.manual_seed(_number(seed, name))
+            torch.manual_seed(seed_of(seed, name))
             module.reset_parameters()
         for linear in (getattr(module, "gate", None), getattr(module, "back", None)):
             if isinstance(linear, nn.Linear):
-                torch.manual_seed(_number(seed, name))
+                torch.manual_seed(seed_of(seed, name))
                 linear.reset_parameters()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if id(p) in of_schemes:
                 continue
             if p.dim() > 1:
-                p.normal_(0, (std or {}).get(name, 0.02), generator=torch.Generator().manual_seed(_number(seed, name)))
+                p.normal_(0, (std or {}).get(name, 0.02), generator=torch.Generator().manual_seed(seed_of(seed, name)))
             elif name.endswith("bias"):
                 p.zero_()
             else:
                 p.fill_(1)
 
 
-def _number(seed: int, name: str) -> int:
+def seed_of(seed: int, name: str) -> int:
     return (seed * 0x9E3779B97F4A7C15 + zlib.crc32(name.encode())) % 2 ** 62
 
 

@@ -69,7 +69,7 @@ def _listed(name: str) -> dict[str, Any]:
 def _followed(name: str, n: Sizes) -> dict[str, Any]:
     """Fields that follow from the trained length, by scheme; what their papers set for their own length."""
     t = n.trained
-    table = {"num_buckets": max(4, min(32, t)), "max_distance": max(8, t)}
+    table = {"num_buckets": max(4, min(32, t) // 2 * 2), "max_distance": max(8, t)}  # even, for those with buckets on both sides
     return {
         "t5": table, "wavlm": table, "prophetnet": table, "cpmant": table,
         "tupe": {"positions": n.rows, "reset": "false"},
@@ -196,41 +196,56 @@ class InputParts(nn.Module):
 class AttentionParts(nn.Module):
     """Attention of one layer with all that acts on q, k and the score. q, k, v: [batch, tokens, heads, head_dim]."""
 
-    def __init__(self, scheme: Scheme, *, causal: bool, without: Iterable[str] = ()) -> None:
+    def __init__(self, scheme: Scheme, *, causal: bool, without: Iterable[str] = (), **options: Any) -> None:
         super().__init__()
         n = scheme.sizes
         texts = [text for text in scheme.attention if text not in without]
-        self.attention = posenc.torch.Attention(texts, heads=n.heads, head_dim=n.head_dim, order="bthd", causal=causal)
+        self.attention = posenc.torch.Attention(texts, heads=n.heads, head_dim=n.head_dim, order="bthd", causal=causal, **options)
         self.wanted = {name: name.split(".")[-1] for name in scheme.wanted(texts)}
         self.gate = nn.Linear(n.width, n.heads) if "log_gate" in self.wanted.values() else None
         self.own = nn.ModuleList(scheme.own_module(kind) for kind in scheme.own
                                  if any(hasattr(kind, hook) for hook in ("rotate", "bias", "attend")))
 
-    def _inputs(self, hidden: Tensor) -> dict[str, Tensor]:
+    def gates(self, hidden: Tensor) -> Tensor | None:
+        """The log_gate of each key, if a scheme reads it."""
+        return None if self.gate is None else F.logsigmoid(self.gate(hidden))
+
+    def _inputs(self, hidden: Tensor, keys: int | None = None, gates: Tensor | None = None) -> dict[str, Tensor]:
+        """Inputs of the schemes. hidden: of the queries; keys and gates: how many keys there are and their log_gate, by default those of hidden."""
         made: dict[str, Tensor] = {}
         for name, kind in self.wanted.items():
             if kind == "hidden":
                 made[name] = hidden
             elif kind == "log_gate":
-                assert self.gate is not None
-                made[name] = F.logsigmoid(self.gate(hidden))
+                found = self.gates(hidden) if gates is None else gates
+                assert found is not None
+                made[name] = found
             else:  # one class, one segment
-                made[name] = torch.zeros(hidden.shape[:2], dtype=torch.int64)
+                tokens = hidden.shape[1] if keys is None or kind.startswith("query") else keys
+                made[name] = torch.zeros((hidden.shape[0], tokens), dtype=torch.int64)
         return made
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, positions: Tensor | None = None, **options: Any) -> Tensor:
         if positions is not None:
             options |= {"query_positions": positions, "key_positions": positions}
-        inputs = self._inputs(hidden)
-        if inputs:
-            options["inputs"] = inputs
-        places = torch.arange(q.shape[1]) if positions is None else positions
-        call: Any = self._library
+        q, k = self.rotated(q, k, torch.arange(q.shape[1]) if positions is None else positions)
+        return self.attended(q, k, v, self._inputs(hidden), **options)
+
+    def rotated(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """q and k after the rotations of one's own."""
         for part in self.own:
             if hasattr(part, "rotate"):
-                q, k = part.rotate(q, k, places)  # type: ignore[operator]
-            if hasattr(part, "bias"):
-                options.setdefault("own_bias", []).append(part.bias)
+                q, k = part.rotate(q, k, positions)  # type: ignore[operator]
+        return q, k
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, inputs: dict[str, Tensor], **options: Any) -> Tensor:
+        """Attention of rotated q and k. There may be more keys than queries; options then have the positions of both."""
+        if inputs:
+            options["inputs"] = inputs
+        biases = [part.bias for part in self.own if hasattr(part, "bias")]
+        if biases:
+            options["own_bias"] = biases
+        call: Any = self._library
         for part in self.own:
             if hasattr(part, "attend"):
                 call = _wrapped(part, call)

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import LabError
 from ..model import Model
 
-NAMES = ("lm", "shift", "first", "copy", "reverse", "passkey", "flipflop", "direction", "masked", "extension")
+NAMES = ("lm", "shift", "first", "copy", "reverse", "passkey", "flipflop", "direction", "masked", "extension", "translate")
 
 
 @dataclass(frozen=True)
