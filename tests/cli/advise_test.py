@@ -101,6 +101,7 @@ class Advise(Case):
         for part in (" 1. ", "measured  loss", "published perplexity", "Not known", "Next", "./lab lm"):
             self.assertIn(part, text)
         self.assertLess(max(map(len, text.splitlines())), 200)
+        self.assertNotIn(", ;", self.posenc("advise", "--trained", 64, "--wanted", 512, "--task", "recall").decode())  # no data set: drawn tokens
 
     def test_packing(self):
         rows = [self.run_of("alibi", 0, [2.123456, 2.0], versions={"torch": "2.15"}, seconds=1.0), self.run_of("fire", 0, [], failed="nan")]

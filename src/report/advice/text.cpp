@@ -76,7 +76,8 @@ void add_number(std::string& text, const Comparison& c, const Entry& e) {
   if (c.is_tuned) text += ", fine-tuned";
   append(text, "; {}{}", e.label == e.text || e.text.empty() ? e.label : e.text,
          c.trained ? fmt::format(", trained on {}", with_commas(*c.trained)) : "");
-  append(text, "\n                 {}, {}; {}\n", c.model, c.data, c.source);
+  append(text, "\n                 {}{}; {}\n", c.model, c.data.empty() ? "" : ", " + c.data,
+         c.source);
   if (c.is_measured) append(text, "                 {}\n", c.command);
 }
 
