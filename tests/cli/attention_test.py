@@ -78,11 +78,11 @@ class Attend(Case):
         self.assertIn(b"term alibi: linear", text)
         self.assertNotIn(b"backward not", text)  # for the same reason
         narrow = [self.write_npy(f"{n}32.npy", [0.5] * 12, (3, 2, 2), "<f4", "f") for n in "qkv"]
-        call = ["cope positions=4 gates=values", "--start", "1", "--q", narrow[0], "--k", narrow[1], "--v", narrow[2], "--explain"]
+        call = ["fire width=200", "--start", "1", "--q", narrow[0], "--k", narrow[1], "--v", narrow[2], "--explain"]
         told = json.loads(self.posenc("attend", *call, "--json"))
         self.assertEqual((told["engine"], told["others"], told["backward_engine"]), ("fast", [], "exact"))
-        self.assertIn("products of q and k", told["backward_others"][0]["why_not"])
-        self.assertIn(b"backward not fast: it computes gradients only of gates", self.posenc("attend", *call))
+        self.assertIn("more than 128 units", told["backward_others"][0]["why_not"])
+        self.assertIn(b"backward not fast: it computes no gradients of a function of the distance", self.posenc("attend", *call))
         call = ["alibi", "--q", q, "--k", k, "--v", v, "--explain"]
         self.error("attend", *call, "-o", "out.safetensors", code=2, says="--explain")
         self.error("attend", *call[:-1], code=2, says="--output is required")

@@ -148,6 +148,19 @@ def _jobs(a: argparse.Namespace) -> list[Any]:
     return sorted(jobs, key=lambda job: job.seed) if a.word in ("quick", "full") else jobs
 
 
+def _with_text(jobs: list[Any]) -> list[Any]:
+    """Without translate where its text cannot be had; the other tasks of full need no network."""
+    from .tasks import make
+
+    try:
+        for options in {job.options for job in jobs if job.task == "translate"}:
+            make("translate", options)
+    except LabError as e:
+        sys.stderr.write(f"lab: translate is left out: {e}\n")
+        return [job for job in jobs if job.task != "translate"]
+    return jobs
+
+
 def _plan(jobs: list[Any], missing: list[Any], workers: int, as_json: bool) -> None:
     from .runs import duration
 
@@ -172,6 +185,8 @@ def _run(a: argparse.Namespace) -> int:
     if a.out is None and not a.plan:
         raise LabError("-o must name the folder of the results")
     jobs = _jobs(a)
+    if a.word == "full" and not a.task:
+        jobs = _with_text(jobs)
     sys.stderr.write(f"checking {len({(j.task, j.scheme, j.options) for j in jobs})} models\n")
     jobs = runs.check(jobs)
     if a.plan and (a.out is None or not a.out.exists()):
