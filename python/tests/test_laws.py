@@ -24,7 +24,7 @@ def test_refusals_name_the_argument():
 
 def test_advice(source):
     report = posenc.advise(trained=512, wanted=4096)
-    assert report["schema"] == "posenc.advise/1" and {r["scheme"] for r in report["ranking"][:2]} == {"alibi", "kerple"}
+    assert report["schema"] == "posenc.advise/1" and {"alibi", "kerple"} <= {r["scheme"] for r in report["ranking"][:3]}
     report = posenc.advise(wanted=32768, checkpoint=source / "examples/models/llama-3.1-8b")
     assert report["trained"] == 8192 and all(r["measured"] or r["published"] for r in report["ranking"])
     with pytest.raises(ValueError, match="wanted must be above trained 64, got 64"):

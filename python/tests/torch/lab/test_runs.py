@@ -25,7 +25,7 @@ def rows(folder):
     (("lm", "--text", "folder"), "must have"), (("lm", "--steps", 0), "--steps"), (("lm", "--heads", 3), "multiple of --heads"),
     (("lm", "--lr", 2), "--lr"), (("quick", "--scheme", "rope"), "belongs to one task"), (("quick", "--task", "copy"), "one of its tasks"),
     (("--task", "copyy"), "FILE.py:Name"), (("extension", "--scheme", "alibi"), "rotary"), (("lm", "--scheme", "rope |"), "joined by"),
-    (("compare", "a"), "two folders"), (("report", "a"), "does not exist"), (("shift", "--steps", 1, "-o", "/proc/none"), "/proc/none"), (("lm", "somewhere"), "folders belong")])
+    (("compare", "a"), "two folders"), (("report", "a"), "does not exist"), (("lm", "somewhere"), "folders belong")])
 def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
     (tmp_path / "one.txt").write_text("a" * 1000)
     (tmp_path / "folder").mkdir()
@@ -35,6 +35,11 @@ def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not (tmp_path / "out" / "results.jsonl").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(lab, capsys):
+    assert lab("shift", *SMALL, "--steps", 1, "--scheme", "rope", "-o", "/proc/none") == 2
+    assert "/proc/none" in capsys.readouterr().err
 
 
 def test_what_is_there_is_not_run_again(lab, tmp_path, capsys):
