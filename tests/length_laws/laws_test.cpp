@@ -263,9 +263,8 @@ TEST(TrainedRange, OfFrequencies) {
             509);
   // NTK's base divides the slowest pair alone by the whole factor; the first incomplete one, pair 6 of 16, by
   // 4^(6/15), and 127 * 4^(6/15) = 221.1.
-  EXPECT_EQ(
-      range("rope head_dim=32 pairing=half_split + ntk formula=alpha factor=4", 128).longest,
-      222);
+  EXPECT_EQ(range("rope head_dim=32 pairing=half_split + ntk formula=alpha factor=4", 128).longest,
+            222);
   EXPECT_EQ(range("rope head_dim=32 base=10 pairing=half_split", 128).unseen, Unseen::none);
 }
 
