@@ -10,7 +10,7 @@ import pathlib
 import random
 import struct
 import sys
-from math import cos, log, pi, sin, sqrt
+from math import ceil, cos, log, pi, sin, sqrt
 
 MYTHS, SINE, ND, COMPOSE = "misconceptions.md", "absolute/sinusoidal.md", "absolute/sinusoidal_nd.md", "absolute/compose.md"
 GAMMA = 0.5772156649015329
@@ -152,7 +152,7 @@ def biases():
     for heads in (12, 20):
         gap = max(abs(a - 2 ** (-8 * (h + 1) / heads)) for h, a in enumerate(slopes(heads)))
         yield MYTHS, "slopes are", [f"{gap:.2f}"]
-    yield MYTHS, "only the trained length", [f"{log(1000) / slopes(8)[0]:.0f}", f"{log(1000) / slopes(8)[-1]:.0f}"]
+    yield MYTHS, "only the trained length", [str(ceil(log(1000) / slope)) for slope in (slopes(8)[0], slopes(8)[-1])]  # the first whole distance
 
 
 def rotary():

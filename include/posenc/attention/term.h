@@ -71,7 +71,7 @@ struct Factor {
 };
 inline constexpr Factor kContent{true, {}};
 
-// By order: past has key order <= query order, future key order > query order.
+// By order: past has key order <= query order, future key order >= query order.
 enum class Side : std::uint8_t { both, past, future };
 template <>
 struct EnumNames<Side> {
