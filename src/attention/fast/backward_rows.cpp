@@ -74,10 +74,8 @@ void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& 
         w.tokens[static_cast<std::size_t>(j - keys.begin)] = token(j);
   };
   const auto of_call = [&](const ConstHeads& x) {
-    const Index step = x.token_stride * size_of(x.dtype);
-    const std::byte* from = token_at(x, b, 0, c.group(h));
-    if (x.dim_stride == 1)
-      fill([&](Index j) { return from + j * step; });
+    if (is_readable(x))
+      fill([&](Index j) { return token_at(x, b, j, c.group(h)); });
     else
       fill([&](Index j) {
         return c.token(x, b, c.group(h), j, w.copies.data() + (j - keys.begin) * bytes);

@@ -27,9 +27,9 @@ std::span<const float> copy_vectors(const FastKernels&, const ConstHeads&, CallA
 // The same, or x itself where its channels are adjacent and no doubles.
 ConstHeads readable_vectors(const FastKernels&, const ConstHeads& x, CallArena&, const Executor&);
 
-// Whether channels are adjacent, and of a type that kernels read.
+// Whether channels are adjacent, and of a type that kernels read. Heads of no channels may be null.
 inline bool is_readable(const ConstHeads& x) noexcept {
-  return x.dim_stride == 1 && x.dtype != DType::f64;
+  return x.data != nullptr && x.dim_stride == 1 && x.dtype != DType::f64;
 }
 inline const std::byte* token_at(const ConstHeads& x, Index b, Index t, Index h) noexcept {
   return static_cast<const std::byte*>(x.data) +
