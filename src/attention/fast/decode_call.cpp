@@ -82,11 +82,11 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
   if ((row_list.size() - begin) % 4 == 3) row_list.push_back(FastRow(row_list.back()));
 }
 
-void DecodeCall::take_queries(DecodeProducts& products) noexcept {
-  for (const DecodeBlock& b : blocks) take_queries(b, products);
+void DecodeCall::take_queries(DecodeProducts& of_terms) noexcept {
+  for (const DecodeBlock& b : blocks) take_queries(b, of_terms);
 }
 
-void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& products) noexcept {
+void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& of_terms) noexcept {
   const ConstHeads& x = c.q;
   for (Index n = b.first; n < b.first + b.padded; ++n) {
     const FastRow& r = rows[static_cast<std::size_t>(n)];
@@ -102,7 +102,7 @@ void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& products) no
       bounded = bounded && c.take_query(r.b, r.h, r.i, wide.data(), c.channels);
       if (!bounded) std::fill(wide.begin(), wide.end(), 0.0f);
       std::copy_n(wide.data(), c.D, to);
-      products.take_query(wide.data(), n);
+      of_terms.take_query(wide.data(), n);
     }
     if (!bounded) {
       left[at(0, n)] = 1;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/fast/starts.h"
+#include "kernels/attention/fast_strips.h"
 
 namespace posenc::inline v0::detail {
 namespace {
