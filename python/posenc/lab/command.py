@@ -127,7 +127,7 @@ def _parts(a: argparse.Namespace) -> list[Part]:
 
 def _jobs(a: argparse.Namespace) -> list[Any]:
     from .runs import Job
-    from .tasks import Options, defaults
+    from .tasks import Options, defaults, reads
 
     given = {f.name: getattr(a, f.name) for f in fields(Options) if getattr(a, f.name) is not None}
     jobs = []
@@ -136,11 +136,12 @@ def _jobs(a: argparse.Namespace) -> list[Any]:
         if seeds < 1:
             raise LabError(f"--seeds must be 1 or more, got {seeds}")
         for label, scheme in part.schemes.items():
-            chosen = {**defaults(part.task), **part.options, **given}
+            meant = {n: x for n, x in given.items() if a.word not in ("quick", "full") or reads(part.task, n)}
+            chosen = {**defaults(part.task), **part.options, **meant}
             if "train" in given and "test" not in given:
                 chosen["test"] = max(chosen["test"], given["train"])
             if part.task == "translate" and a.word == "full":  # --text of the other tasks is in one language
-                chosen |= {"text": defaults(part.task)["text"], "held_out": None}
+                chosen["text"] = defaults(part.task)["text"]
             if label == "randomized":
                 chosen["positions"] = "randomized"
             options = Options(**chosen)
@@ -223,8 +224,14 @@ def _report(rows: list[dict[str, Any]], a: argparse.Namespace, errors: list[str]
 
 def main(words: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    a = _parser().parse_args(words)
+    parser = _parser()
+    a = parser.parse_args(words)
     try:
+        if a.word in ("report", "compare"):
+            taken = ("word", "folders", "out", *(("check", "json") if a.word == "report" else ()))
+            for name, value in vars(a).items():
+                if name not in taken and value != parser.get_default(name):
+                    raise LabError(f'--{name.replace("_", "-")} does not belong to {a.word}')
         if a.word == "compare":
             from . import report
             if len(a.folders) < 2 or a.out is None:

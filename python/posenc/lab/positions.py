@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Iterable
+from typing import Any, Iterable, cast
 
 import torch
 import torch.nn.functional as F
@@ -58,12 +58,12 @@ class Sizes:
 
 @lru_cache(maxsize=None)
 def _listed(name: str) -> dict[str, Any]:
-    listed: Any = posenc.schemes()["schemes"]
-    found: Any = next((s for s in listed if s["name"] == name), None)
+    listed = cast("list[dict[str, Any]]", posenc.schemes()["schemes"])
+    found = next((s for s in listed if s["name"] == name), None)
     if found is None:
         posenc.parse(name)  # names the scheme that was meant
         raise LabError(f'scheme must be one of `posenc list`, got "{name}"')
-    return dict(found)
+    return found
 
 
 def _followed(name: str, n: Sizes) -> dict[str, Any]:

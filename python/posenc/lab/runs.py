@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -101,12 +102,21 @@ def _checked(job: Job) -> Job:
         raise LabError(f'scheme "{job.scheme}" in {job.task}: {e}') from e
     except LabError:
         raise
-    except (ValueError, TypeError, RuntimeError) as e:
-        raise LabError(f'scheme "{job.scheme}" in {job.task}: {e}') from e
+    except Exception as e:  # code of one's own may raise anything
+        raise LabError(f'scheme "{job.scheme}" in {job.task}: {_told(e)}') from e
     tokens = getattr(run.task, "judged_tokens", 256 * sum(o.lengths()))
     seconds = took[1] * (o.steps + tokens / (3 * o.batch * o.train))
     corpus = getattr(run.task, "corpus", None) or getattr(getattr(run.task, "text", None), "corpus", None)
     return Job(job.task, job.label, run.model.scheme.text, job.seed, o, corpus.digest if corpus else "", seconds)
+
+
+def _told(e: Exception) -> str:
+    """The message; of an error that is not posenc's, its kind and where it was raised too."""
+    if isinstance(e, ValueError) and str(e).startswith("["):
+        return str(e)
+    place = traceback.extract_tb(e.__traceback__)[-1]
+    where = "" if isinstance(e, SyntaxError) else f" ({place.filename}, line {place.lineno})"
+    return f"{type(e).__name__}: {e}{where}"
 
 
 # ---------------------------------------------------------------- results

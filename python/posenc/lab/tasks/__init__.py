@@ -62,12 +62,25 @@ def defaults(task: str) -> dict[str, Any]:
     return found
 
 
+# Options that not every task reads, and those that do.
+_TEXT = ("lm", "masked", "extension", "translate")
+_READ_BY = {"text": _TEXT, "held_out": _TEXT[:-1], "measure": ("extension",), "positions": NAMES[:-1]}
+
+
+def reads(task: str, option: str) -> bool:
+    """Whether the task reads the option; one of your own may read any."""
+    return task not in NAMES or task in _READ_BY.get(option, NAMES)
+
+
 def _module(task: str) -> Any:
     return importlib.import_module(f".{task}", __package__)
 
 
 def make(task: str, options: Options) -> Any:
     """The task of that name, or of a file of one's own."""
+    for option in _READ_BY:
+        if not reads(task, option) and getattr(options, option) != getattr(Options, option):
+            raise LabError(f'--{option.replace("_", "-")} does not belong to {task}, got "{getattr(options, option)}"')
     if task in NAMES:
         return _module(task).make(options)
     if ".py:" not in task:

@@ -180,9 +180,6 @@ class Translation:
 
     def __init__(self, options: Options) -> None:
         o = self.options = options
-        for name, wanted in (("held_out", None), ("positions", "counted"), ("measure", "loss")):
-            if getattr(o, name) != wanted:
-                raise LabError(f'--{name.replace("_", "-")} does not belong to translate, got "{getattr(o, name)}"')
         if not o.train < o.test <= _LONGEST_SOURCE:
             raise LabError(f"--test of translate must be words above --train, {o.train}, and at most {_LONGEST_SOURCE}, got {o.test}")
         self.corpus = corpus(o.text)

@@ -25,9 +25,14 @@ def rows(folder):
     (("lm", "--text", "folder"), "must have"), (("lm", "--steps", 0), "--steps"), (("lm", "--heads", 3), "multiple of --heads"),
     (("lm", "--lr", 2), "--lr"), (("quick", "--scheme", "rope"), "belongs to one task"), (("quick", "--task", "copy"), "one of its tasks"),
     (("--task", "copyy"), "FILE.py:Name"), (("extension", "--scheme", "alibi"), "rotary"), (("lm", "--scheme", "rope |"), "joined by"),
+    (("shift", "--text", "folder"), "--text does not belong to shift"), (("lm", "--measure", "passkey"), "--measure does not belong to lm"),
+    (("report", "a", "--steps", 3), "--steps does not belong to report"), (("compare", "a", "b", "--json"), "--json does not belong to compare"),
+    (("lm", "--scheme", "wrong.py:Wrong"), r"KeyError: 'none' \(.*wrong.py, line 4\)"), (("lm", "--scheme", "syntax.py:Wrong"), "SyntaxError"),
     (("compare", "a"), "two folders"), (("report", "a"), "does not exist"), (("lm", "somewhere"), "folders belong")])
 def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
     (tmp_path / "one.txt").write_text("a" * 1000)
+    (tmp_path / "wrong.py").write_text("import torch\nclass Wrong(torch.nn.Module):\n    def bias(self, distances):\n        return {}['none']\n")
+    (tmp_path / "syntax.py").write_text("class Wrong(:\n")
     (tmp_path / "folder").mkdir()
     for n in "ab":
         (tmp_path / "folder" / n).write_text("short")
@@ -164,3 +169,12 @@ def test_drawn_positions_are_used_in_training_and_in_tests(scheme):
     assert torch.equal(*again)
     assert torch.equal(drawn.model(x, torch.arange(16)), drawn.model(x)) == (scheme == "nope")
     assert drawn.loss().item() != counted.loss().item() or scheme == "nope"
+
+
+def test_text_of_a_choice_of_tasks_is_that_of_those_that_read_one(lab, tmp_path, capsys):
+    (tmp_path / "texts").mkdir()
+    for n in "ab":
+        (tmp_path / "texts" / n).write_text("some text " * 200)
+    assert lab("quick", "--text", "texts", "--steps", 2, "--plan", "--json") == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert {r["task"] for r in runs} == {"lm", "shift", "direction", "extension"}
