@@ -70,7 +70,7 @@ def _followed(name: str, n: Sizes) -> dict[str, Any]:
     """Fields that follow from the trained length, by scheme; what their papers set for their own length."""
     t = n.trained
     table = {"num_buckets": max(4, min(32, t) // 2 * 2), "max_distance": max(8, t)}  # even, for those with buckets on both sides
-    return {
+    followed: dict[str, dict[str, Any]] = {
         "t5": table, "wavlm": table, "prophetnet": table, "cpmant": table,
         "tupe": {"positions": n.rows, "reset": "false"},
         "fire": {"initial_length": t},
@@ -82,7 +82,8 @@ def _followed(name: str, n: Sizes) -> dict[str, Any]:
         "dynamic_position_bias": {"width": max(8, n.width // 2)},
         "sinusoidal": {"input_gain": f"{n.width ** 0.5:.6g}"},  # Vaswani et al., sec. 3.4: embeddings times the root of the width
         "cope": {"positions": max(8, t)}, "learnable_fourier": {"features": n.width, "hidden": n.width}, "continuous_axial": {"hidden": n.width},
-    }.get(name, {})
+    }
+    return followed.get(name, {})
 
 
 def complete(text: str, sizes: Sizes) -> str:
