@@ -77,16 +77,15 @@ def unigram(text: Tensor, targets: Tensor, vocabulary: int) -> float:
 
 
 def by_distance(model: Model, text: Tensor, trained: int, rows: int = 8) -> dict[str, Any]:
-    """Attention by distance at the trained length, in bins that grow: left ends and [layer][head][bin]. Empty for attention
-    of one's own, whose probabilities the library does not know."""
+    """Attention of a decoder by distance at the trained length, in bins that grow: left ends and [layer][head][bin]. Empty for
+    attention of one's own, whose probabilities the library does not know."""
     if any(hasattr(kind, hook) for kind in model.scheme.own for hook in ("rotate", "bias", "attend")):
         return {}
     starts = torch.linspace(0, len(text) - trained, rows).long()
     distances, mass = model.attention_by_distance(text[starts[:, None] + torch.arange(trained)])
-    left = sorted({0, *(round(2 ** (i / 2)) for i in range(2 * trained.bit_length())), *(-round(2 ** (i / 2)) for i in range(2 * trained.bit_length()))})
-    least = 0 if model.scheme.sizes.causal else int(distances.min())
-    left = [n for n in left if least <= n <= int(distances.max())]
-    bins = torch.bucketize(distances.double(), torch.tensor(left, dtype=torch.float64), right=True) - 1
+    longest = int(distances.max())
+    left = [n for n in sorted({0, *(round(2 ** (i / 2)) for i in range(2 * longest.bit_length()))}) if n <= longest]
+    bins = torch.bucketize(distances.double(), torch.tensor(left, dtype=torch.float64), right=True) - 1  # keys ahead have no share
     share = torch.zeros(*mass.shape[:2], len(left), dtype=torch.float64).index_add_(2, bins.clamp(min=0), mass.double())
     return {"distances": left, "attention": [[[_short(x) for x in head] for head in layer] for layer in share.tolist()]}
 

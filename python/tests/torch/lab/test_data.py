@@ -108,3 +108,20 @@ def test_the_same_targets_at_every_length():
     before = torch.stack([text[e - 4:e] for e in ends.tolist()])
     wanted = torch.nn.functional.cross_entropy(model(before).flatten(0, 1), targets.flatten()).item()
     assert abs(found["8"] - wanted) < 1e-4
+
+
+def test_attention_by_distance_adds_up_to_one():
+    model = Model("alibi", 5, width=16, layers=2, heads=2, rows=32, trained=16)
+    text = torch.randint(0, 5, (200,), generator=torch.Generator().manual_seed(2))
+    found = judge.by_distance(model, text, 16)
+    assert found["distances"] == [0, 1, 2, 3, 4, 6, 8, 11]
+    shares = torch.tensor(found["attention"])
+    assert shares.shape == (2, 2, 8) and (shares.sum(-1) - 1).abs().max() < 1e-3
+    with torch.no_grad():  # of zero q and k, ALiBi's slopes alone: 2^-4 and 2^-8
+        for block in model.blocks:
+            block.qkv.weight.zero_()
+    place = torch.arange(16)
+    far = (place[:, None] - place).double()
+    weights = torch.softmax(torch.where(far >= 0, -far / 16, -torch.inf), -1)
+    wanted = sum(float(weights[far == d].sum()) / 16 for d in (4, 5))  # the bin from 4 to 5
+    assert abs(judge.by_distance(model, text, 16)["attention"][0][0][4] - wanted) < 1e-4
