@@ -39,7 +39,8 @@ class Attention {
 
   nb::object out() const { return made_.out; }
   nb::object log_sum_exp() const { return made_.log_sum_exp; }
-  nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only);
+  nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only,
+                      nb::handle whole);
   nb::dict scores(nb::handle names);
   nb::object probabilities();
   nb::tuple locality();
@@ -130,7 +131,27 @@ void Attention::require_in_place() const {
   made_.require_in_place(kWho);
 }
 
-nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) {
+// A result over more keys than the call's: of a call, or a pair.
+struct Whole {
+  Whole(nb::handle h, HeadsLayout layout) {
+    if (h.is_none()) return;
+    const bool is_result = nb::hasattr(h, "log_sum_exp");
+    if (!is_result && (!nb::isinstance<nb::sequence>(h) || nb::len(h) != 2))
+      refuse_field(kWho, "whole", "must be a result of attend or a pair of out and log_sum_exp",
+                   text_of(nb::repr(h)));
+    out.emplace(is_result ? nb::object(h.attr("out")) : nb::object(h[0]), Name{kWho, "whole out"},
+                Use::read);
+    sums.emplace(is_result ? nb::object(h.attr("log_sum_exp")) : nb::object(h[1]),
+                 Name{kWho, "whole log_sum_exp"}, Use::read);
+    result = {heads(out->const_view(), layout), sums->const_view()};
+    result.whole = true;
+  }
+  std::optional<Borrowed> out, sums;
+  ConstAttentionResult result;
+};
+
+nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only,
+                               nb::handle whole) {
   require_in_place();
   const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
   const Borrowed dl = optional_array(d_log_sum_exp, {kWho, "d_log_sum_exp"}, Use::read);
@@ -164,8 +185,11 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   want(inputs_, "inputs.", of_inputs);
   const std::vector<NamedArray> inputs = named(inputs_);
   const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
+  const Whole of_whole(whole, call_.layout());
+  const ConstAttentionResult result =
+      whole.is_none() ? ConstAttentionResult(made_.result) : of_whole.result;
   run_interruptible(team_, [&](const Executor& e) {
-    lowered_->backward(args(), inputs, made_.result, d_result, g, named_gradients, e);
+    lowered_->backward(args(), inputs, result, d_result, g, named_gradients, e);
     if (regions_ && !g.regions.empty()) regions_->pull_back(g.q, g.k);
   });
   all["parameters"] = of_parameters;
@@ -277,6 +301,12 @@ nb::list inputs(nb::handle encodings, Index n_heads, Index head_dim, Index key_h
   return list;
 }
 
+constexpr const char* kGradients =
+    "Gradients of q, k, v and other real arguments by name, and of `parameters` and `inputs` "
+    "by name. only: names of those to compute, such as q, bias, parameters.table. whole: the "
+    "result over more keys than the call's, (out, log_sum_exp) of `merge`; the gradients are "
+    "then the call's share of those of the whole, and add up over the parts.";
+
 }  // namespace
 
 void add_attention(nb::module_& m) {
@@ -296,10 +326,10 @@ void add_attention(nb::module_& m) {
       .def(
           "backward", &Attention::backward, nb::arg("d_out").none(),
           nb::arg("d_log_sum_exp") = nb::none(), nb::arg("only") = nb::none(),
+          nb::arg("whole") = nb::none(),
           nb::sig("def backward(self, d_out: Any, d_log_sum_exp: Any = None, only: Iterable[str] | "
-                  "None = None) -> dict[str, Any]"),
-          "Gradients of q, k, v and other real arguments by name, and of `parameters` and `inputs` "
-          "by name. only: names of those to compute, such as q, bias, parameters.table.")
+                  "None = None, whole: Any = None) -> dict[str, Any]"),
+          kGradients)
       .def("scores", &Attention::scores, nb::arg("names"),
            nb::sig("def scores(self, names: Iterable[str]) -> dict[str, Any]"),
            "Arrays [batch, heads, queries, keys]: content, scores, capped, probabilities, "

@@ -45,6 +45,11 @@ def test_shards_by_order_are_the_rows_of_the_whole(random, scheme, layout):
             d_q = d_q + g["q"]
             d_k[keys] += g["k"]
             d_v[keys] += g["v"]
+            of_whole = part.backward(d[own], ds[..., own], whole=(out, sums))  # the same without the part's output
+            for name in ("q", "k", "v"):
+                assert numpy.abs(of_whole[name] - g[name]).max() < 1e-13
+            for name, array in g["parameters"].items():
+                assert numpy.abs(of_whole["parameters"][name] - array).max() < 1e-12
         assert numpy.abs(d_q - want["q"][own]).max() < 1e-13
     assert numpy.abs(d_k - want["k"]).max() < 1e-13 and numpy.abs(d_v - want["v"]).max() < 1e-13
 
@@ -231,6 +236,8 @@ def test_usual_positions_do_not_warn(random, name):
     (lambda q: posenc.attend(None, q, q, q, query_cu_seqlens=[0, 9], key_cu_seqlens=[0, 4], offset="start"), r"query_cu_seqlens must end at the number of tokens, got 9"),
     (lambda q: posenc.attend(None, q, q[None], q[None], block_table=[[0]]), r"block_table needs key_length"),
     (lambda q: posenc.attend(None, q, q[None], q[None], block_table=[[3]], key_length=[4]), r"a page of block_table must lie between 0 and 0, got 3"),
+    (lambda q: posenc.attend(None, q, q, q).backward(q, whole=q), r"whole must be a result of attend or a pair of out and log_sum_exp"),
+    (lambda q: posenc.attend(None, q, q, q).backward(q, whole=(q, q[:, 0])), r"must be \[batch, heads, queries\]"),
     (lambda q: posenc.merge([q]), r"parts must be results of attend or pairs"),
     (lambda q: posenc.merge([]), r"parts must be at least one"),
     (lambda q: posenc.merge([posenc.attend(None, q, q, q)], normalisation="mean"), r"normalisation must be one of softmax, stick_breaking"),

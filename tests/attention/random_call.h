@@ -102,11 +102,22 @@ class RandomCall : protected RandomArrays {
             heads(tensor(static_cast<const void*>(x.data()), DType::f64, shape, stride),
                   HeadsLayout::bthd)};
   }
+  DType any_type() {
+    return std::array{DType::f32, DType::bf16, DType::f16,
+                      DType::f64}[static_cast<std::size_t>(r_.integer(0, 3))];
+  }
   void tensors() {
     if (chance(0.3))
       type_ = std::array{DType::f32, DType::bf16,
                          DType::f16}[static_cast<std::size_t>(r_.integer(0, 2))];
-    const auto q = both(B, Tq, H, D), k = both(B, Tk, G, D), v = both(B, Tk, G, V);
+    const DType of_queries = type_;
+    const auto q = both(B, Tq, H, D);
+    const bool mixed = chance(0.15);
+    if (mixed) type_ = any_type();
+    const auto k = both(B, Tk, G, D);
+    if (mixed) type_ = any_type();
+    const auto v = both(B, Tk, G, V);
+    type_ = of_queries;
     args.q = q[0], args.k = k[0], args.v = v[0];
     plain.q = q[1], plain.k = k[1], plain.v = v[1];
   }

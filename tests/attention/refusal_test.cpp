@@ -71,7 +71,10 @@ TEST(AttentionCheck, TensorsAndNumbersThatDoNotFit) {
   EXPECT_THAT(says([](Good& g) { g.a.v.tokens = 2; }), HasSubstr("tokens of k"));
   EXPECT_THAT(says([](Good& g) { g.a.k.batch = g.a.v.batch = 2; }), HasSubstr("batch of q"));
   EXPECT_THAT(says([](Good& g) { g.r.out.dim = 3; }), HasSubstr("head size of v"));
-  EXPECT_THAT(says([](Good& g) { g.a.v.dtype = DType::f32; }), HasSubstr("dtype of q"));
+  EXPECT_THAT(says([](Good& g) { g.a.v.dtype = DType::i32; }),
+              HasSubstr("v must be f64, f32, f16 or bf16, got \"i32\""));
+  EXPECT_THAT(says([](Good& g) { g.r.out.dtype = DType::f32; }),
+              HasSubstr("out must have the dtype of q, got \"f32\""));
   EXPECT_THAT(says([](Good& g) { g.a.sink = tensor(kReal, {3}); }),
               HasSubstr("sink must be [2] of f64 or f32, got [3] of f64"));
   EXPECT_THAT(says([](Good& g) { g.a.head_scale = tensor(kReal, {2}); }), HasSubstr("head_scale"));

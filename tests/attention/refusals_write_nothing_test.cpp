@@ -43,8 +43,8 @@ TensorView on_device(TensorView v) {
 
 std::vector<SpoiltCall> spoilt_inputs() {
   return {
-      {"q must have the dtype", kAll, [](W& w) { w.a.q.dtype = DType::i32; }},
-      {"k must have the dtype of q", kAll, [](W& w) { w.a.k.dtype = DType::f32; }},
+      {"q must be f64, f32, f16 or bf16", kAll, [](W& w) { w.a.q.dtype = DType::i32; }},
+      {"k must be f64, f32, f16 or bf16", kAll, [](W& w) { w.a.k.dtype = DType::i32; }},
       {"q must have sizes from 0 to 2^40", kAll, [](W& w) { w.a.q.batch = -1; }},
       {"q must have sizes from 0 to 2^40", kAll,
        [](W& w) { w.a.q.tokens = std::numeric_limits<Index>::min(); }},

@@ -17,6 +17,9 @@ namespace posenc::inline v0 {
 struct ConstAttentionResult {
   ConstHeads out{};               // [B, Tq, H, Dv], any float type
   ConstTensorView log_sum_exp{};  // [B, H, Tq], f64 or f32; empty: absent
+  // For attend_backward: the result over more keys than the call's, as merge gives it. The gradients are then the
+  // call's share of those of the whole.
+  bool whole = false;
 
   ConstAttentionResult() = default;
   ConstAttentionResult(const ConstHeads& o, const ConstTensorView& l) : out(o), log_sum_exp(l) {}
@@ -33,7 +36,13 @@ POSENC_API void attend(const AttentionArgs&, const AttentionResult&,
 
 // Accumulates the gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp).
 // d_result.log_sum_exp may be empty. `result` is the result of attend, whichever engine ran it; its log_sum_exp may be
-// empty and is then computed again. The same bits for any number of threads. Throws [attention].
+// empty and is then computed again. The same bits for any number of threads.
+// With result.whole the call has a part of the keys (a shard of a ring, a run of a cache): weights are exp(S -
+// result.log_sum_exp), so that no output of the part itself is kept. Gradients of q and of tables add up over the parts,
+// those of k and v belong to their part. result.log_sum_exp must be f64; result.out may have any float type, and what
+// it is rounded to is what the gradients read. Rejected where results do not merge: stick-breaking, gates, mix_after,
+// kernels over keys.
+// Throws [attention].
 POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult& result,
                                 const ConstAttentionResult& d_result, const AttentionGradients&,
                                 const Executor& = default_executor(), Workspace = {});

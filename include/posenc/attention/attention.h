@@ -95,6 +95,7 @@ struct EnumNames<Normalisation> {
 };
 
 struct AttentionArgs {
+  // Any float types: those of k and v may differ from that of q and from each other (a cache in 16 bits).
   ConstHeads q{};  // [B, Tq, H, D]
   ConstHeads k{};  // [B, Tk, G, D]
   ConstHeads v{};  // [B, Tk, G, Dv]

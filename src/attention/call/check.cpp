@@ -14,9 +14,9 @@ namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
-void check_heads(const ConstHeads& h, const ConstHeads& q, const FieldName& what) {
-  if (!is_float(h.dtype) || h.dtype != q.dtype)
-    refuse_field(kAttention, what, "must have the dtype of q", dtype_name(h.dtype));
+void check_heads(const ConstHeads& h, const FieldName& what) {
+  if (!is_float(h.dtype))
+    refuse_field(kAttention, what, "must be f64, f32, f16 or bf16", dtype_name(h.dtype));
   check_extent(kAttention, what, h);
   if (h.data == nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0 && h.dim > 0)
     refuse_field(kAttention, what, "must not be null when there are elements");
@@ -28,7 +28,9 @@ void check_same(Index got, Index want, std::string_view what, std::string_view r
 }
 
 void check_result(const AttentionArgs& a, const AttentionResult& r) {
-  check_heads(r.out, a.q, "out");
+  if (r.out.dtype != a.q.dtype)
+    refuse_field(kAttention, "out", "must have the dtype of q", dtype_name(r.out.dtype));
+  check_heads(r.out, "out");
   check_same(r.out.batch, a.q.batch, "out", "must have the batch of q");
   check_same(r.out.heads, a.q.heads, "out", "must have the heads of q");
   check_same(r.out.tokens, a.q.tokens, "out", "must have the tokens of q");
@@ -83,7 +85,7 @@ void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
 
 void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
   const auto given = [&](const ConstHeads& x, Index rows, Index tokens) {
-    return x.batch == rows && x.tokens == tokens && x.dim == s.dim && x.dtype == a.q.dtype &&
+    return x.batch == rows && x.tokens == tokens && x.dim == s.dim && is_float(x.dtype) &&
            (x.data != nullptr || rows == 0 || tokens == 0);
   };
   check_extent(kAttention, "q of a region", r.qk.q);
@@ -103,9 +105,9 @@ void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion&
 
 void check_tensors(const AttentionArgs& a) {
   const ConstHeads &q = a.q, &k = a.k, &v = a.v;
-  check_heads(q, q, "q");
-  check_heads(k, q, "k");
-  check_heads(v, q, "v");
+  check_heads(q, "q");
+  check_heads(k, "k");
+  check_heads(v, "v");
   if (a.block_table.empty()) check_same(k.batch, q.batch, "k", "must have the batch of q");
   if (q.heads < 1 || q.dim < 1)
     refuse_field(kAttention, "q", "must have heads and channels", std::min(q.heads, q.dim));
@@ -192,6 +194,26 @@ void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const Fie
   const ResultSizes s{a.q.batch, a.q.tokens, a.q.heads, a.v.dim};
   check_result_view(kAttention, r, s, "must have the shape of the output", what);
   check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
+}
+
+void check_whole(const AttentionArgs& a, const ConstAttentionResult& r) {
+  if (!r.whole) return;
+  const auto refuse_call = [](const std::string& why) {
+    refuse_field(kAttention, "result.whole",
+                 "must be false: results of calls with " + why + " do not merge");
+  };
+  if (a.normalisation != Normalisation::softmax)
+    refuse_call(std::string(enum_text(a.normalisation)));
+  if (!a.mix_after.empty()) refuse_call("mix_after");
+  for (const Term& t : a.terms) {
+    const auto* network = std::get_if<ScoreMlpTerm>(&t);
+    if (std::holds_alternative<GatesTerm>(t)) refuse_call("gates");
+    if (network != nullptr && (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1))
+      refuse_call("kernels over keys");
+  }
+  if (r.log_sum_exp.dtype != DType::f64 || r.log_sum_exp.empty())
+    refuse_field(kAttention, "result.log_sum_exp", "must be f64 where the result is the whole's",
+                 r.log_sum_exp.empty() ? "none" : dtype_name(r.log_sum_exp.dtype));
 }
 
 namespace {

@@ -25,6 +25,8 @@ void check_tensors(const AttentionArgs&);
 void check_positions(const Positions&, Index rows, Index tokens, const FieldName& what);
 // A result that a backward pass reads, `what` in messages.
 void check_read(const AttentionArgs&, const ConstAttentionResult&, const FieldName& what);
+// A result over more keys than the call's: what does not merge is refused.
+void check_whole(const AttentionArgs&, const ConstAttentionResult&);
 // A tensor of a float type, whose addresses fit.
 void check_float(std::string_view who, const ConstHeads&, const FieldName& what);
 // A gradient, f64 or f32 of the shape of what it belongs to; `what` in messages.

@@ -81,6 +81,7 @@ void attend_lowered_backward(const AttentionArgs& a, const LoweredCall& l,
   check_attention_indices(a);
   if (!arena.counts()) {
     check_read(a, result, "the result");
+    check_whole(a, result);
     check_read(a, d_result, "the gradient of the result");
     check_overlap(d_result, g);
   }

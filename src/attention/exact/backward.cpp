@@ -3,6 +3,7 @@
 // The work is cut into shards of rows and slices of shards, by the shape alone (shards.h); sums of
 // slices are added in their order.
 #include <algorithm>
+#include <cmath>
 
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
@@ -158,16 +159,32 @@ void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
 
 namespace {
 
+// The weights of a row that has a part of the keys, among all of them.
+void weigh_among_all(const CallView& c, const ConstAttentionResult& whole, HeadRow& r) noexcept {
+  const double all = read_number(whole.log_sum_exp, r.b, r.h, r.i);
+  if (r.log_sum_exp != -HUGE_VAL) c.lanes.scale(r.p, std::exp(r.log_sum_exp - all), r.p, r.runs);
+  r.log_sum_exp = all;
+}
+
+double dot_of_whole(const CallView& c, const ConstAttentionResult& whole,
+                    const HeadRow& r) noexcept {
+  read_vector(whole.out, r.b, r.i, r.h, r.out);
+  return dot(r.out, r.d_out, c.V);
+}
+
 // Gradients of the scores of the rows from those of the result.
-void pull_result(const CallView& c, const ConstAttentionResult& d, RowWork& w,
-                 Pull& pull) noexcept {
+void pull_result(const CallView& c, const GivenGradient& given, RowWork& w, Pull& pull) noexcept {
+  const ConstAttentionResult& d = given.result;
+  const bool is_part = given.whole.whole;
+  if (is_part) each_head(w, [&](HeadRow& r) { weigh_among_all(c, given.whole, r); });
   pull_values(c, d.out, w, pull);
   each_head(w, [&](HeadRow& r) { r.d_remainder = pull_beside_values(c, r, w, pull); });
   if (!c.mix_after.empty())
     pull_mix(c, c.mix_after, w, &HeadRow::p, &HeadRow::d_mixed, &HeadRow::d_p, pull.mix_after);
   each_head(w, [&](HeadRow& r) {
     const double d_lse = d.log_sum_exp.empty() ? 0 : read_number(d.log_sum_exp, r.b, r.h, r.i);
-    pull_weights(c, r, d_lse, r.d_remainder, pull.sink);
+    const double along = is_part ? dot_of_whole(c, given.whole, r) : 0;
+    pull_weights(c, r, d_lse, r.d_remainder, pull.sink, is_part ? &along : nullptr);
   });
 }
 
@@ -177,7 +194,7 @@ void pull_rows(const CallView& c, Index first, Index count, const GivenGradient&
                Pull& pull) noexcept {
   fill_rows(c, first, count, w);
   if (d.scores == nullptr)
-    pull_result(c, d.result, w, pull);
+    pull_result(c, d, w, pull);
   else
     each_head(w, [&](HeadRow& r) {
       each_key(r.runs, [&](Index j) { r.d_scores[j] = read_number(*d.scores, r.b, r.h, r.i, j); });
@@ -249,11 +266,11 @@ void run_backward(const ReadyCall& call, const LoweredCall& lowered, const Given
 
 }  // namespace
 
-// Rows are computed anew, so that the result is not read.
-void exact_backward(const ReadyCall& call, const LoweredCall& lowered, const ConstAttentionResult&,
-                    const ConstAttentionResult& d_result, const AttentionGradients& g,
-                    CallArena& arena, const Executor& executor) {
-  run_backward(call, lowered, {.result = d_result}, g, arena, executor);
+// Rows are computed anew, so that the result is read only where it is that of more keys.
+void exact_backward(const ReadyCall& call, const LoweredCall& lowered,
+                    const ConstAttentionResult& result, const ConstAttentionResult& d_result,
+                    const AttentionGradients& g, CallArena& arena, const Executor& executor) {
+  run_backward(call, lowered, {.result = d_result, .whole = result}, g, arena, executor);
 }
 
 void exact_scores_backward(const AttentionArgs& a, const LoweredCall& lowered,

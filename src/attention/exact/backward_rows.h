@@ -9,6 +9,7 @@ namespace posenc::inline v0::detail {
 // What comes to a call backward: of its result or, where scores is set, of its scores.
 struct GivenGradient {
   ConstAttentionResult result{};
+  ConstAttentionResult whole{};  // over the keys of all parts, where the call has one of them
   const ConstTensorView* scores = nullptr;  // [B, H, Tq, Tk]
 };
 

@@ -80,10 +80,11 @@ inline Index rows_at_once(const CallView& c) {
 }
 // Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.
 void fill_scores(const CallView&, Index first, Index count, RowWork&) noexcept;
-// p, log_sum_exp and remainder out of scores; the gradient of scores out of d_p: weights.cpp.
+// p, log_sum_exp and remainder out of scores; the gradient of scores out of d_p: weights.cpp. along: the output times its
+// gradient, of a row that has a part of the keys.
 void fill_weights(const CallView&, HeadRow&) noexcept;
 void pull_weights(const CallView&, HeadRow&, double d_log_sum_exp, double d_remainder,
-                  double* d_sink) noexcept;
+                  double* d_sink, const double* along) noexcept;
 // Keys whose values head `r` reads.
 inline Runs value_runs(const CallView& c, const RowWork& w, const HeadRow& r) {
   return c.mix_after.empty() ? Runs(r.runs) : Runs(w.read_runs);

@@ -20,11 +20,12 @@ inline double softmax_row(const ExactRowKernels& lanes, double* p, const double*
   return top + std::log(total);
 }
 
-// dS_j = P_j (dP_j - sum_t P_t dP_t + d log-sum-exp); d_scores may be d_p. Returns what the weight of
-// a sink, which has no value, is multiplied by.
+// dS_j = P_j (dP_j - sum_t P_t dP_t + d log-sum-exp); d_scores may be d_p. `along`: the sum, where it goes over more
+// keys than the row's. Returns what the weight of a sink, which has no value, is multiplied by.
 inline double pull_softmax_row(const ExactRowKernels& lanes, double* d_scores, const double* p,
-                               const double* d_p, double d_log_sum_exp, Runs runs) noexcept {
-  const double shift = d_log_sum_exp - lanes.dot(p, d_p, runs);
+                               const double* d_p, double d_log_sum_exp, Runs runs,
+                               const double* along = nullptr) noexcept {
+  const double shift = d_log_sum_exp - (along != nullptr ? *along : lanes.dot(p, d_p, runs));
   lanes.softmax_backward(d_scores, p, d_p, shift, runs);
   return shift;
 }

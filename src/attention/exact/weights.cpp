@@ -17,8 +17,9 @@ void softmax(const CallView& c, HeadRow& r) noexcept {
   r.log_sum_exp = softmax_row(c.lanes, r.p, r.scores, r.runs, sink_of(c, r));
 }
 
-void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink) noexcept {
-  const double shift = pull_softmax_row(c.lanes, r.d_scores, r.p, r.d_p, d_lse, r.runs);
+void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink,
+                  const double* along) noexcept {
+  const double shift = pull_softmax_row(c.lanes, r.d_scores, r.p, r.d_p, d_lse, r.runs, along);
   const double sink = sink_of(c, r);
   if (d_sink != nullptr && sink != -HUGE_VAL) d_sink[r.h] += std::exp(sink - r.log_sum_exp) * shift;
 }
@@ -58,9 +59,10 @@ void fill_weights(const CallView& c, HeadRow& r) noexcept {
   break_stick(r);
 }
 
-void pull_weights(const CallView& c, HeadRow& r, double d_lse, double d_remainder,
-                  double* d_sink) noexcept {
-  if (c.args.normalisation == Normalisation::softmax) return pull_softmax(c, r, d_lse, d_sink);
+void pull_weights(const CallView& c, HeadRow& r, double d_lse, double d_remainder, double* d_sink,
+                  const double* along) noexcept {
+  if (c.args.normalisation == Normalisation::softmax)
+    return pull_softmax(c, r, d_lse, d_sink, along);
   pull_stick(r, d_lse, d_remainder);
 }
 

@@ -124,7 +124,7 @@ bool RowFacts::take_sums(const ConstTensorView& sums, Index b, Index h, Run rows
     if (!(std::fabs(sum) <= static_cast<double>(kLargestScore))) return false;
     // What a stick leaves is found again from its scores.
     if (sticks) sum = 0;
-    again =
+    again =  // never of the result over more keys, whose sums are doubles
         again || sums.empty() || (sums.dtype != DType::f64 && std::fabs(sum) > kLargestFloatSum);
     to = sum * kLog2E;
   }
