@@ -95,26 +95,24 @@ double ReadyCall::head_scale(Index b, Index h) const noexcept {
   return args.head_scale.empty() ? 1 : read_number(args.head_scale, b, h);
 }
 
+bool ReadyCall::is_in_region(std::size_t n, Index b, Index i, Index r, Index j) const noexcept {
+  const ScoreRegion& s = args.regions[n];
+  const AxisView& a = axes[static_cast<std::size_t>(s.axis)];
+  const std::size_t at_q = a.query_at(b, i), at_k = a.key_at(r, j);
+  Index ahead = 0;
+  if (a.whole && !__builtin_sub_overflow(floor_divide(a.query_whole[at_q], s.chunk),
+                                         floor_divide(a.key_whole[at_k], s.chunk), &ahead))
+    return ahead >= s.low && ahead <= s.high;
+  const auto chunk = static_cast<double>(s.chunk);
+  const auto chunk_of = [&](const auto& x) { return std::floor(static_cast<double>(x) / chunk); };
+  const double far = a.whole ? chunk_of(a.query_whole[at_q]) - chunk_of(a.key_whole[at_k])
+                             : chunk_of(a.query[at_q]) - chunk_of(a.key[at_k]);
+  return far >= static_cast<double>(s.low) && far <= static_cast<double>(s.high);
+}
+
 std::int32_t ReadyCall::region_of(Index b, Index i, Index r, Index j) const noexcept {
-  std::int32_t n = 0;
-  for (const ScoreRegion& s : args.regions) {
-    const AxisView& a = axes[static_cast<std::size_t>(s.axis)];
-    const std::size_t at_q = a.query_at(b, i), at_k = a.key_at(r, j);
-    Index ahead = 0;
-    if (a.whole && !__builtin_sub_overflow(floor_divide(a.query_whole[at_q], s.chunk),
-                                           floor_divide(a.key_whole[at_k], s.chunk), &ahead)) {
-      if (ahead >= s.low && ahead <= s.high) return n;
-    } else {
-      const auto chunk = static_cast<double>(s.chunk);
-      const auto chunk_of = [&](const auto& x) {
-        return std::floor(static_cast<double>(x) / chunk);
-      };
-      const double far = a.whole ? chunk_of(a.query_whole[at_q]) - chunk_of(a.key_whole[at_k])
-                                 : chunk_of(a.query[at_q]) - chunk_of(a.key[at_k]);
-      if (far >= static_cast<double>(s.low) && far <= static_cast<double>(s.high)) return n;
-    }
-    ++n;
-  }
+  for (std::size_t n = 0; n < args.regions.size(); ++n)
+    if (is_in_region(n, b, i, r, j)) return static_cast<std::int32_t>(n);
   return -1;
 }
 

@@ -41,6 +41,8 @@ struct ReadyCall : OrderView {
   double factor(Index b, Index i) const noexcept;
   double head_scale(Index b, Index h) const noexcept;
   std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
+  // Whether region n contains a pair, whatever those before it do.
+  bool is_in_region(std::size_t n, Index b, Index i, Index r, Index j) const noexcept;
 };
 
 // Of all pairs on an axis whose keys count up by one: the smallest and largest distance. Few enough of them to be

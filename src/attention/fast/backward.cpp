@@ -47,18 +47,45 @@ bool reads(const BackwardCall& c, const BackwardWork& w, const RowGroup& g, Run 
          c.stick_gradients.has_gradients(g, &g - w.groups.begin(), keys, w.stick_gradients);
 }
 
-// p and s of one group. What it does not see is 0.
-void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, BackwardWork& w) noexcept {
+// Regions of a group in a tile.
+RegionSet regions_of(const BackwardCall& c, const RowGroup& g, Run keys) noexcept {
+  return c.regions.none() ? kNoRegion : c.regions.of(g, keys);
+}
+
+// Zeros behind what is written of the rows of a group.
+void clear_rest(const BackwardCall& c, const Tile& t, const RowGroup& g, Index written,
+                BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
   const Index at = (g.first - t.first->first) * k.tile_stride, count = t.keys.end - t.keys.begin;
+  // Sums of diagonals read a vector more, which is 0 behind a whole tile.
+  const Index end = count == k.tile_keys || !c.reads_behind()
+                        ? count
+                        : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
+  for (Index n = 0; written < end && n < g.rows; ++n) {
+    std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
+    std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
+    if (w.products.empty()) continue;
+    float* products = w.products.data() + (t.s - w.s.data()) + at + n * k.tile_stride;
+    std::fill(products + written, products + end, 0.0f);
+  }
+}
+
+// p and s of one group. What it does not see, and pairs of other regions, are 0.
+void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, const TileRegion& r,
+                BackwardWork& w) noexcept {
+  const FastTileKernels& k = c.tiles;
+  const RegionSet regions = regions_of(c, g, t.keys);
+  const Index at = (g.first - t.first->first) * k.tile_stride;
   Index written = 0;
-  if (reads(c, w, g, t.keys)) {
+  if (reads(c, w, g, t.keys) && (regions & (kNoRegion << (r.number + 1))) != 0) {
     StripStarts start;
     bool given = fill_starts(c, w, g, t.keys, start);
+    if (!is_single(regions))
+      hide_other_regions(c, w, g, r.number, t.keys, given, start), given = true;
     FastTileRows rows;
-    rows.q = w.q.data() + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
+    rows.q = r.q + g.first * c.q_width, rows.g = w.g.data() + g.first * c.g_width;
     rows.start = given ? start.at : nullptr, rows.keys = start.keys;
-    const FastTileKeys tile{w.keys.data(), w.values.data(), c.channels, c.V, c.q_width, c.g_width};
+    const FastTileKeys tile{r.keys, w.values.data(), c.channels, c.V, c.q_width, c.g_width};
     if (!c.gates.none() &&
         c.gate_gradients.open(gate_tile(t, g, w, tile), rows, start, w.gate_gradients))
       rows.start = start.at, given = true;
@@ -93,17 +120,7 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, Backwar
     c.value_gradients.add_slopes(group, w.value_gradients);
     written = group.count;
   }
-  // Sums of diagonals read a vector more, which is 0 behind a whole tile.
-  const Index end = count == k.tile_keys || !c.reads_behind()
-                        ? count
-                        : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
-  for (Index n = 0; written < end && n < g.rows; ++n) {
-    std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
-    std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
-    if (w.products.empty()) continue;
-    float* products = w.products.data() + (t.s - w.s.data()) + at + n * k.tile_stride;
-    std::fill(products + written, products + end, 0.0f);
-  }
+  clear_rest(c, t, g, written, w);
 }
 
 // What comes back from key to key is added to s.
@@ -118,13 +135,13 @@ void pull_back(const BackwardCall& c, const Tile& t, BackwardWork& w) noexcept {
   }
 }
 
-void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, float* dq,
+void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, const TileRegion& r,
               BackwardWork& w) noexcept {
-  for (const RowGroup* g = t.first; g < t.end; ++g) fill_group(c, t, *g, w);
+  for (const RowGroup* g = t.first; g < t.end; ++g) fill_group(c, t, *g, r, w);
   const RowGroup& last = t.end[-1];
   const Index row = t.first->first, rows = last.first + last.count - row;
   const Index at = t.keys.begin - piece.keys.begin, count = t.keys.end - t.keys.begin;
-  const float *q = w.q.data() + row * c.q_width, *g = w.g.data() + row * c.g_width;
+  const float *q = r.q + row * c.q_width, *g = w.g.data() + row * c.g_width;
   const auto add_terms = [&] {
     if (!c.row_gradients.none())
       c.row_gradients.add(
@@ -153,8 +170,8 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, fl
     c.weight_gradients.pull({t.first->row, t.s, w.products.data() + (t.s - w.s.data()), rows,
                              t.keys, w.diagonals.data()},
                             piece.slice);
-  c.tiles.add_outer(w.dk.data() + at * c.q_width, t.s, q, rows, count, c.q_width);
-  c.tiles.add_rows(dq + row * c.q_width, t.s, w.key_rows.data(), rows, count, c.q_width);
+  c.tiles.add_outer(r.dk + at * c.q_width, t.s, q, rows, count, c.q_width);
+  c.tiles.add_rows(r.dq + row * c.q_width, t.s, r.key_rows, rows, count, c.q_width);
   if (c.gates.none() && c.weights.none() && (!c.is_capped() || c.cap.starts)) add_terms();
 }
 
@@ -196,8 +213,13 @@ void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* d
         if (reads(c, w, *g, keys)) seen = seen == nullptr ? g : seen, last = g;
       if (seen == nullptr) continue;
       if (!taken) take_keys(c, piece.b, h, keys, w), taken = true;
-      run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin}, dq,
-               w);
+      RegionSet regions = 0;
+      for (const RowGroup* one = seen; one <= last; ++one)
+        if (reads(c, w, *one, keys)) regions |= regions_of(c, *one, keys);
+      Regions::each(regions, [&](int number) {
+        run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin},
+                 c.region_gradients.open(c, piece.b, h, keys, number, dq, w), w);
+      });
     }
   }
 }
@@ -213,6 +235,7 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
+    c.region_gradients.begin_head(w);
     c.value_gradients.begin_head(w.value_gradients);
     c.curve_gradients.begin_head(w.curve_gradients);
     count(c, c.gate_gradients, p, h, w.gate_gradients, w);
@@ -229,6 +252,7 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
         c.products.add_query(p.b, h, i, dq + i * c.q_width);
       put_queries(c, p.b, h, {0, c.Tq}, dq, w);
     }
+    c.region_gradients.end_head(c, p.b, h, w);
     c.row_gradients.end_head(p.b, h, w.row_gradients);
   }
   put_keys(c, p.b, p.group, p.keys, w);
@@ -293,6 +317,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.gate_gradients.finish(executor);
   c.curve_gradients.finish();
   c.weight_gradients.finish();
+  c.region_gradients.finish(c, executor);
   if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }

@@ -16,7 +16,7 @@ constexpr Index kWantedPieces = 8, kSliceTiles = 4, kMostSliceSums = Index{1} <<
 Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
   // Gradients of rows of tables are summed over all keys.
   // Gates and sticks pass on what they get from key to key.
-  if (!c.rows.none() || c.passes_back()) return 1;
+  if (!c.rows.none() || c.passes_back() || !c.regions.none()) return 1;
   const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
   const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
   const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
@@ -49,7 +49,8 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
             ValueGradients::most_parts(*this, g, cut.slices), arena),
       value_gradients(*this, tiles, g, cut.slices, terms.parts(), arena),
       curve_gradients(*this, g, cut.slices, arena),
-      weight_gradients(*this, tiles, g, cut.slices, arena) {
+      weight_gradients(*this, tiles, g, cut.slices, arena),
+      region_gradients(*this, g, arena) {
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
@@ -92,6 +93,7 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   curve_gradients = c.curve_gradients.work(arena);
   gate_gradients = c.gate_gradients.work(count, arena);
   stick_gradients = c.stick_gradients.work(count, arena);
+  regions = c.region_gradients.work(c, count, slice, arena);
 }
 
 // d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.

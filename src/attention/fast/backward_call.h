@@ -4,6 +4,7 @@
 #include "attention/fast/curve_gradients.h"
 #include "attention/fast/gate_gradients.h"
 #include "attention/fast/product_gradients.h"
+#include "attention/fast/region_gradients.h"
 #include "attention/fast/row_facts.h"
 #include "attention/fast/row_gradients.h"
 #include "attention/fast/stick_gradients.h"
@@ -46,6 +47,7 @@ struct BackwardCall : FastCall {
   ValueGradients value_gradients;
   CurveGradients curve_gradients;
   WeightGradients weight_gradients;
+  RegionGradients region_gradients;
 
   bool adds_to_q() const noexcept {
     return products.adds_to_q() || row_gradients.adds_to_q() || !gates.none();
@@ -86,6 +88,7 @@ struct BackwardWork : FastRowWork {
   CurveGradientsWork curve_gradients;
   GateGradientsWork gate_gradients;
   StickGradientsWork stick_gradients;
+  RegionGradientsWork regions;
 };
 
 // Gradients of the factors of heads and queries, and of the sink.

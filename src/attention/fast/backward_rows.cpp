@@ -37,7 +37,11 @@ void take_queries(const BackwardCall& c, Index b, Index h, BackwardWork& w) noex
     for (Index i = 0; i < c.Tq; ++i)
       w.factors[static_cast<std::size_t>(i)] =
           same && i > 0 ? w.factors[0] : static_cast<float>(c.row_factor(b, h, i) * kLog2E);
-    return take_rows(c, c.q, b, h, w.factors.data(), w.q.data(), c.q_width, w);
+    take_rows(c, c.q, b, h, w.factors.data(), w.q.data(), c.q_width, w);
+    for (std::size_t n = 0; n < c.regions.size(); ++n)
+      take_rows(c, c.regions.qk(static_cast<int>(n)).q, b, h, w.factors.data(),
+                w.regions.q.data() + n * (w.regions.q.size() / c.regions.size()), c.q_width, w);
+    return;
   }
   for (Index i = 0; i < c.Tq; ++i)
     if (float* q = w.q.data() + i * c.q_width; c.facts.log2_sum(b, h, i) == HUGE_VAL)
@@ -64,44 +68,74 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   take_rows(c, d.out, b, h, rest, w.g.data(), c.g_width, w);
 }
 
+namespace {
+
+// To w.tokens: where some keys lie, null: those that no query sees.
+template <class F>
+void find_tokens(const BackwardCall& c, Index b, Run keys, const F& token,
+                 BackwardWork& w) noexcept {
+  std::fill_n(w.tokens.data(), keys.end - keys.begin, nullptr);
+  for (Run seen = c.facts.seen_run(b, keys); seen.begin < seen.end;
+       seen = c.facts.seen_run(b, {seen.end, keys.end}))
+    for (Index j = seen.begin; j < seen.end; ++j)
+      w.tokens[static_cast<std::size_t>(j - keys.begin)] = token(j);
+}
+void find_tokens_of(const BackwardCall& c, const ConstHeads& x, Index b, Index h, Run keys,
+                    BackwardWork& w) noexcept {
+  const Index bytes = static_cast<Index>(c.copy_bytes), group = Grouping{c.H, x.heads}.of(h);
+  if (is_readable(x))
+    return find_tokens(
+        c, b, keys, [&](Index j) { return token_at(x, b, j, group); }, w);
+  find_tokens(
+      c, b, keys,
+      [&](Index j) { return c.token(x, b, group, j, w.copies.data() + (j - keys.begin) * bytes); },
+      w);
+}
+// Those keys, both packed and as rows, `channels` wide.
+void take_tokens(const BackwardCall& c, DType type, Index count, Index channels, float* packed,
+                 float* rows, BackwardWork& w) noexcept {
+  const std::size_t kind = fast_type(type);
+  c.kernels.pack_keys[kind](packed, w.tokens.data(), count, channels, c.channels);
+  c.kernels.take_rows[kind](rows, c.q_width, w.tokens.data(), count, channels, nullptr);
+}
+
+}  // namespace
+
+void take_key_rows(const BackwardCall& c, const ConstHeads& k, Index b, Index h, Run keys,
+                   float* packed, float* rows, BackwardWork& w) noexcept {
+  find_tokens_of(c, k, b, h, keys, w);
+  take_tokens(c, k.dtype, keys.end - keys.begin, c.D, packed, rows, w);
+}
+
 void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& w) noexcept {
-  const Index count = keys.end - keys.begin, bytes = static_cast<Index>(c.copy_bytes);
-  const auto fill = [&](const auto& token) {
-    std::fill_n(w.tokens.data(), count, nullptr);
-    for (Run seen = c.facts.seen_run(b, keys); seen.begin < seen.end;
-         seen = c.facts.seen_run(b, {seen.end, keys.end}))
-      for (Index j = seen.begin; j < seen.end; ++j)
-        w.tokens[static_cast<std::size_t>(j - keys.begin)] = token(j);
-  };
-  const auto of_call = [&](const ConstHeads& x) {
-    if (is_readable(x))
-      fill([&](Index j) { return token_at(x, b, j, c.group(h)); });
-    else
-      fill([&](Index j) {
-        return c.token(x, b, c.group(h), j, w.copies.data() + (j - keys.begin) * bytes);
-      });
-  };
-  const FastKernels& k = c.kernels;
-  // Channels from `at` on.
-  const auto take = [&](DType type, Index at, Index channels) {
-    const std::size_t kind = fast_type(type);
-    k.pack_keys[kind](w.keys.data() + at * c.panel, w.tokens.data(), count, channels, c.channels);
-    k.take_rows[kind](w.key_rows.data() + at, c.q_width, w.tokens.data(), count, channels, nullptr);
-  };
-  of_call(c.k);
-  take(c.k.dtype, 0, c.D);
+  const Index count = keys.end - keys.begin;
+  w.regions.taken = 0;
+  take_key_rows(c, c.k, b, h, keys, w.keys.data(), w.key_rows.data(), w);
   take_row_keys(c, w, {w.keys.data(), w.tokens, b, keys});
   for (const WideProduct& t : c.wide.terms()) {
     if (t.channels == 0) continue;
-    fill([&](Index j) { return c.wide.key(t, b, h, j); });
-    take(t.y.dtype, t.at, t.channels);
+    find_tokens(
+        c, b, keys, [&](Index j) { return c.wide.key(t, b, h, j); }, w);
+    take_tokens(c, t.y.dtype, count, t.channels, w.keys.data() + t.at * c.panel,
+                w.key_rows.data() + t.at, w);
   }
   if (c.gate_gradients.has_keys()) {
-    fill([&](Index j) { return c.gate_gradients.key(b, h, j); });
+    find_tokens(
+        c, b, keys, [&](Index j) { return c.gate_gradients.key(b, h, j); }, w);
     c.gate_gradients.take_keys(w.tokens, count, w.gate_gradients);
   }
-  of_call(c.args.v);
-  k.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
+  find_tokens_of(c, c.args.v, b, h, keys, w);
+  c.kernels.pack_keys[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
+}
+
+double along_query(const BackwardCall& c, const ConstHeads& q, Index b, Index h, Index i,
+                   const float* dq, BackwardWork& w) noexcept {
+  float* vector = w.vector.data();
+  take_vector(c.kernels, q, b, i, h, 1, vector, c.q_width);
+  double sum = 0;
+  for (Index d = 0; d < c.D; ++d)
+    sum += static_cast<double>(vector[d]) * static_cast<double>(dq[d]);
+  return sum;
 }
 
 namespace {
@@ -115,14 +149,11 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
   c.row_gradients.add_content(w.row_gradients, i, w.content.data());
   c.gate_gradients.add_content(w.gate_gradients, i, w.content.data());
   if (!c.along.empty()) {
-    take_vector(c.kernels, c.q, b, i, h, 1, vector, c.q_width);
-    double sum = 0;
-    for (Index d = 0; d < c.D; ++d)
-      sum += static_cast<double>(vector[d]) * static_cast<double>(dq[d]);
     const auto row = static_cast<std::size_t>(c.row_at(b, h, i));
-    c.along[row] = *c.args.scale * sum;
+    const double along = along_query(c, c.q, b, h, i, dq, w);
+    c.along[row] = *c.args.scale * along;
     if (!c.along_terms.empty()) {
-      c.along_terms[row] = c.wide.content_scale() * sum;
+      c.along_terms[row] = c.wide.content_scale() * along;
       for (std::size_t d = 0; d < w.content.size(); ++d)
         c.along_terms[row] += static_cast<double>(vector[d]) * w.content[d];
     }

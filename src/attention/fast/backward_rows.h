@@ -11,6 +11,12 @@ void take_head(const BackwardCall&, const ConstAttentionResult& d, Index b, Inde
                BackwardWork&) noexcept;
 // Keys and values of a tile: both packed, and keys once more as rows. Tokens that no query sees are 0.
 void take_keys(const BackwardCall&, Index b, Index h, Run keys, BackwardWork&) noexcept;
+// The same of other keys, of which the heads may be other ones.
+void take_key_rows(const BackwardCall&, const ConstHeads&, Index b, Index h, Run keys,
+                   float* packed, float* rows, BackwardWork&) noexcept;
+// q.dq, which the gradients of the factors of head and query are made of.
+double along_query(const BackwardCall&, const ConstHeads& q, Index b, Index h, Index i,
+                   const float* dq, BackwardWork&) noexcept;
 // Of the products of rows with k, `dq` from the first of them on: gradients of q, and of the factors of head and query.
 void put_queries(const BackwardCall&, Index b, Index h, Run rows, const float* dq,
                  BackwardWork&) noexcept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "attention/call/pieces.h"
@@ -66,9 +67,11 @@ class Units {
   Index begin_, end_, count_, at_ = 0;
 };
 
-// A unit and where its tokens lie.
+// A unit and where its tokens lie. Of k those of the first of its regions.
 struct Slot {
   Unit unit;
+  RegionSet regions = kNoRegion;
+  int region = -1;
   std::span<const void*> k, v;
   std::span<float> k_copies, v_copies;
 };
@@ -93,9 +96,12 @@ struct DecodeWork : FastRowWork {
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
     zeros = arena.array<std::byte>(static_cast<Index>(sizeof(float)) * widest_token(d));
     hidden = arena.array<float>(kDecodeKeys);
+    const bool has_regions = !d.c.regions.none();
+    region_k = arena.array<const void*>(has_regions ? kDecodeKeys : 0);
+    region_copies = arena.array<float>(has_regions ? kDecodeKeys * d.k.width : 0);
     for (Slot& s : slots) {
       s.k = arena.array<const void*>(kDecodeKeys), s.v = arena.array<const void*>(kDecodeKeys);
-      s.k_copies = arena.array<float>(d.k.copied ? kDecodeKeys * d.k.width : 0);
+      s.k_copies = arena.array<float>(d.k.copied || has_regions ? kDecodeKeys * d.k.width : 0);
       s.v_copies = arena.array<float>(d.v.copied ? kDecodeKeys * d.v.width : 0);
     }
     if (arena.counts()) return;
@@ -106,16 +112,23 @@ struct DecodeWork : FastRowWork {
   std::span<std::byte> zeros;   // a token that no row sees
   std::span<float> hidden;      // start values of a row whose numbers are under the cap
   std::array<Slot, kSlots> slots;
+  std::span<const void*> region_k;  // tokens of another region
+  std::span<float> region_copies;
   DecodeRows row_products;
   DecodeValues row_values;
   DecodeProductWork products;
   DecodeScanWork scan;
 };
 
-void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, DecodeWork& w,
-                 std::span<const void*> to, std::span<float> copies) noexcept {
+// Of a tensor that has the heads of k; `region` not negative: of the k of a region.
+void find_tokens(const DecodeCall& d, const DecodeTokens& t, int region, const Unit& u,
+                 DecodeWork& w, std::span<const void*> to, std::span<float> copies) noexcept {
   const FastRowBlock& rows = u.block->rows;
-  d.c.fill_tokens(*t.x, rows.row, d.c.group(rows.head), u.keys, u.seen, w.copies.data(), to.data());
+  if (region < 0)
+    d.c.fill_tokens(*t.x, rows.row, d.c.group(rows.head), u.keys, u.seen, w.copies.data(),
+                    to.data());
+  else
+    d.c.fill_region_tokens(region, rows.row, rows.head, u.keys, u.seen, w.copies.data(), to.data());
   const Index count = u.keys.end - u.keys.begin;
   for (Index n = 0; n < kDecodeKeys; ++n) {
     const void*& token = to[static_cast<std::size_t>(n)];
@@ -130,8 +143,13 @@ void find_tokens(const DecodeCall& d, const DecodeTokens& t, const Unit& u, Deco
 void fill_slot(const DecodeCall& d, Units& units, Slot& s, DecodeWork& w) noexcept {
   s.unit = units.next();
   if (s.unit.block == nullptr) return;
-  find_tokens(d, d.k, s.unit, w, s.k, s.k_copies);
-  find_tokens(d, d.v, s.unit, w, s.v, s.v_copies);
+  if (!d.c.regions.none()) {
+    s.regions = 0;
+    for (const RowGroup& g : s.unit.block->groups) s.regions |= d.c.regions.of(g, s.unit.keys);
+    s.region = std::countr_zero(s.regions) - 1;
+  }
+  find_tokens(d, d.tokens_of(s.region), s.region, s.unit, w, s.k, s.k_copies);
+  find_tokens(d, d.v, -1, s.unit, w, s.v, s.v_copies);
 }
 
 // Start values of the rows of a unit.
@@ -226,6 +244,25 @@ void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index 
   }
 }
 
+// The pairs of one region, of a unit that has several: its tokens of k, and start values that hide the others.
+std::span<const void*> open_region(const DecodeCall& d, const Slot& slot, int region, RowStarts& s,
+                                   DecodeWork& w) noexcept {
+  const Unit& u = slot.unit;
+  for (Index n = 0; n < u.block->count; ++n) {
+    if (s.keys[n] == 0) continue;
+    float* to = w.region_starts.data() + n * kDecodeKeys;
+    d.c.regions.hide_others(region, d.rows[static_cast<std::size_t>(u.block->first + n)],
+                            {u.keys.begin, u.keys.begin + s.keys[n]}, s.at[n],
+                            whole_vectors(s.keys[n], d.kernels.lanes), to);
+    s.at[n] = to;
+  }
+  if (region == slot.region) return slot.k;
+  find_tokens(d, d.tokens_of(region), region, u, w, w.region_k, w.region_copies);
+  for (std::size_t n = 0; n < w.region_k.size(); ++n)
+    if (slot.k[n] == w.zeros.data()) w.region_k[n] = w.zeros.data();
+  return w.region_k;
+}
+
 // One unit; `next` and `after` follow it.
 void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& next,
               const Slot& after, Index slice, bool careful, DecodeWork& w) noexcept {
@@ -236,22 +273,31 @@ void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& n
   find_starts(d, slot, w, s);
   if (s.most == 0) return;
   if (d.c.filtered) hide_keys(u, s, w, slot);
-  FastPrefetch values = prefetch_of(d.v, next, next.v), keys = prefetch_of(d.k, after, after.k);
-  each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-    d.kernels.scores[kind][d.k.type](w.x.data() + row * kDecodeKeys,
-                                     d.q.data() + (b.first + row) * d.k.width, d.k.width,
-                                     slot.k.data(), d.k.channels, values);
-    values = {};
-  });
-  if (!d.products->none())
-    d.products->add(b, u.keys, slot.k, w.zeros.data(), w.x.data(), w.products);
-  scans.multiply_gates(b, u.keys, slot.k, w.zeros.data(), w.scan);
-  find_weights(d, scans, u, slice, careful, s, w);
-  each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-    d.kernels.values[kind][d.v.type](d.out_of(slice, b.first + row), d.v.width,
-                                     w.x.data() + row * kDecodeKeys, slot.v.data(), s.most,
-                                     d.v.channels, keys);
-    keys = {};
+  FastPrefetch values = prefetch_of(d.v, next, next.v),
+               keys = prefetch_of(d.tokens_of(after.region), after, after.k);
+  const auto run = [&](int region, std::span<const void* const> k, const RowStarts& starts) {
+    const DecodeTokens& t = d.tokens_of(region);
+    each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
+      d.kernels.scores[kind][t.type](w.x.data() + row * kDecodeKeys,
+                                     d.query_of(region, b.first + row), d.k.width, k.data(),
+                                     t.channels, values);
+      values = {};
+    });
+    if (!d.products->none()) d.products->add(b, u.keys, k, w.zeros.data(), w.x.data(), w.products);
+    scans.multiply_gates(b, u.keys, k, w.zeros.data(), w.scan);
+    find_weights(d, scans, u, slice, careful, starts, w);
+    each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
+      d.kernels.values[kind][d.v.type](d.out_of(slice, b.first + row), d.v.width,
+                                       w.x.data() + row * kDecodeKeys, slot.v.data(), s.most,
+                                       d.v.channels, keys);
+      keys = {};
+    });
+  };
+  if (is_single(slot.regions)) return run(slot.region, slot.k, s);
+  Regions::each(slot.regions, [&](int region) {
+    RowStarts part = s;
+    const std::span<const void*> k = open_region(d, slot, region, part, w);
+    run(region, k, part);
   });
 }
 

@@ -49,6 +49,12 @@ struct DecodeBlock {
   bool low = false;                        // to be done again
 };
 
+// k and q of a region, as DecodeCall has them.
+struct DecodeRegion {
+  DecodeTokens k;
+  std::span<float> q;
+};
+
 class DecodeProducts;
 struct DecodeCall {
   DecodeCall(const FastCall&, CallArena&);
@@ -63,6 +69,7 @@ struct DecodeCall {
   std::span<DecodeBlock> blocks;
   std::span<FastRow> rows;  // [rows of all blocks]
   std::span<float> q;       // [rows][k.width], times scale and log2(e)
+  std::span<DecodeRegion> regions;
   // Of slices: [slices][rows]
   std::span<float> out, sums;
   std::span<double> reference;
@@ -74,6 +81,13 @@ struct DecodeCall {
   std::size_t at(Index slice, Index row) const noexcept {
     return static_cast<std::size_t>(slice) * rows.size() + static_cast<std::size_t>(row);
   }
+  const DecodeTokens& tokens_of(int region) const noexcept {
+    return region < 0 ? k : regions[static_cast<std::size_t>(region)].k;
+  }
+  const float* query_of(int region, Index row) const noexcept {
+    const auto& x = region < 0 ? q : regions[static_cast<std::size_t>(region)].q;
+    return x.data() + row * k.width;
+  }
   float* out_of(Index slice, Index row) const noexcept {
     return out.data() + at(slice, row) * static_cast<std::size_t>(v.width);
   }
@@ -84,6 +98,7 @@ struct DecodeCall {
  private:
   void add_block(const FastRowBlock&, BoundedList<FastRow>&, BoundedList<RowGroup>&) noexcept;
   void take_queries(const DecodeBlock&, DecodeProducts&) noexcept;
+  void take_region_queries(const DecodeBlock&) noexcept;
 };
 
 // A token in whole vectors of floats.

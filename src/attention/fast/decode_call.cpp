@@ -45,6 +45,10 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
   copy = arena.array<std::byte>(static_cast<Index>(c.copy_bytes));
   wide = arena.array<float>(c.wide.none() ? 0 : c.channels);
   q = arena.array<float>(most_rows * k.width);
+  regions = arena.made<DecodeRegion>(static_cast<Index>(c.regions.size()), [&](Index n) {
+    return DecodeRegion{DecodeTokens(c.regions.qk(static_cast<int>(n)).k, kernels.lanes),
+                        arena.array<float>(most_rows * k.width)};
+  });
   out = arena.array<float>(slices * most_rows * v.width);
   sums = arena.array<float>(slices * most_rows * kernels.lanes);
   reference = arena.array<double>(slices * most_rows);
@@ -83,7 +87,23 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
 }
 
 void DecodeCall::take_queries(DecodeProducts& of_terms) noexcept {
-  for (const DecodeBlock& b : blocks) take_queries(b, of_terms);
+  for (const DecodeBlock& b : blocks) take_queries(b, of_terms), take_region_queries(b);
+}
+
+void DecodeCall::take_region_queries(const DecodeBlock& b) noexcept {
+  for (std::size_t region = 0; region < regions.size(); ++region)
+    for (Index n = b.first; n < b.first + b.padded; ++n) {
+      const FastRow& r = rows[static_cast<std::size_t>(n)];
+      const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
+      float* to = regions[region].q.data() + n * k.width;
+      if (!std::isfinite(factor) ||
+          !take_vector(c.kernels, c.regions.qk(static_cast<int>(region)).q, r.b, r.i, r.h, factor,
+                       to, k.width)) {
+        left[at(0, n)] = 1;
+        std::fill_n(to, k.width, 0.0f);
+      }
+      place_tail(regions[region].k, kernels.lanes, to);
+    }
 }
 
 void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& of_terms) noexcept {

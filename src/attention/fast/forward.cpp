@@ -98,9 +98,11 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   }
   // Terms that read rows find in the tokens which keys are hidden.
   fill(c.k);
-  k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
-                                                c.channels) &&
-      k;
+  w.regions.packed = w.regions.unbounded = 0;
+  if (c.regions.none())
+    k = c.kernels.pack_keys[fast_type(c.k.dtype)](w.keys.data(), w.tokens.data(), count, c.D,
+                                                  c.channels) &&
+        k;
   take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
   k = pack_gate_keys(c, w, block, keys, seen) && k;
   if (c.value_vectors == 0) return k;
@@ -115,16 +117,18 @@ void fill_shifts(const FastWork& w, const RowGroup& g, StripStarts& s) noexcept 
     s.shift[n] = static_cast<float>(s.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
 }
 
-void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool careful) noexcept {
-  StripStarts s;
-  const bool given = fill_starts(c, w, g, keys, s);
-  if (s.keys == 0) return;
+// With the q and packed keys of one region, from a panel of keys on.
+struct StripQK {
+  const float *q, *keys, *values;
+};
+void run_part(const FastCall& c, FastWork& w, RowGroup& g, Run keys, const StripQK& qk,
+              StripStarts& s, bool given, bool careful) noexcept {
   const bool gated = !c.gates.none() && counts_gates(c, w, g);
   if (!c.gates.none() && !gated) add_last_levels(c, w, g, s);
   fill_shifts(w, g, s);
-  const FastBlock block{w.keys.data(), w.values.data(), c.channels, c.value_vectors};
+  const FastBlock block{qk.keys, qk.values, c.channels, c.value_vectors};
   FastStrip strip;
-  strip.q = w.q.data() + g.first * c.channels;
+  strip.q = qk.q + g.first * c.channels;
   strip.out = w.out.data() + g.first * c.value_panels * c.panel;
   strip.sums = w.sums.data() + g.first * c.kernels.lanes;
   strip.reference = w.reference.data() + g.first;
@@ -163,6 +167,33 @@ void run_strip(const FastCall& c, FastWork& w, RowGroup& g, Run keys, bool caref
   add_value_rows(c, w, g, keys, s.keys, true);
 }
 
+void run_strip(const FastCall& c, const FastRowBlock& block, FastWork& w, RowGroup& g, Run keys,
+               bool careful) noexcept {
+  StripStarts s;
+  const bool given = fill_starts(c, w, g, keys, s);
+  if (s.keys == 0) return;
+  if (c.regions.none())
+    return run_part(c, w, g, keys, {w.q.data(), w.keys.data(), w.values.data()}, s, given, careful);
+  const RegionSet found = c.regions.of(g, keys);
+  Regions::each(found, [&](int number) {
+    const float* packed = pack_region(c, block, number, keys, w);
+    if (packed == nullptr)
+      return static_cast<void>(std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1}));
+    const StripQK qk{w.region_q(number), packed, w.values.data()};
+    if (is_single(found)) return run_part(c, w, g, keys, qk, s, given, careful);
+    StripStarts part = s;
+    const Run some = hide_other_regions(c, w, g, number, keys, given, part);
+    if (some.begin >= some.end) return;
+    // Panels before those of the region are left out.
+    const Index skips = (some.begin - keys.begin) / c.panel * c.panel;
+    for (Index n = 0; n < g.rows; ++n) part.at[n] += skips;
+    part.keys -= skips;
+    run_part(c, w, g, {keys.begin + skips, keys.end},
+             {qk.q, qk.keys + skips * c.channels, qk.values + skips * c.panel}, part, true,
+             careful);
+  });
+}
+
 // All blocks of keys, for all groups or for those that are low.
 void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool careful) noexcept {
   Index begin = c.Tk, end = 0;
@@ -186,7 +217,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
       if (breaks_sticks(c.args) && !w.sticks.wants_rest && are_broken(w, g)) continue;
       if (!packed) bounded = pack(c, block, keys, w), packed = true;
       if (bounded)
-        run_strip(c, w, g, keys, careful);
+        run_strip(c, block, w, g, keys, careful);
       else
         std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
     }
@@ -233,6 +264,7 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
   std::fill(w.skips.begin(), w.skips.end(), std::uint8_t{0});
   find_rows(c, block, w);
   take_queries(c, w);
+  take_region_queries(c, w);
   take_row_terms(c, w);
   take_gates(c, w);
   leave_weights(c, w);
@@ -295,7 +327,7 @@ std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   if (!narrow(a.q.dtype) || !narrow(a.k.dtype) || !narrow(a.v.dtype)) return "q, k or v is f64";
   if (const std::string_view why = sticks_why_not(call); !why.empty()) return why;
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
-  if (!a.regions.empty()) return "the call has regions, with their own q and k";
+  if (const std::string_view why = Regions::why_not(a); !why.empty()) return why;
   if (const std::string_view why = cap_why_not(a); !why.empty()) return why;
   if (const std::string_view why = Gates::why_not(call); !why.empty()) return why;
   if (const std::string_view why = ContentWeights::why_not(call); !why.empty()) return why;

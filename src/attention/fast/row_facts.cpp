@@ -50,6 +50,10 @@ bool RowFacts::are_queries_bounded(Index b, Index h, Run rows, float* memory) co
     if (!bounded) return false;
   }
   for (Index i = rows.begin; i < rows.end; ++i) {
+    for (std::size_t n = 0; n < call_.regions.size(); ++n)
+      if (!take_vector(call_.kernels, call_.regions.qk(static_cast<int>(n)).q, b, i, h,
+                       static_cast<float>(call_.row_factor(b, h, i) * kLog2E), memory, call_.D))
+        return false;
     for (const RowTerm& t : call_.rows.all())
       if (!t.of_keys && !take_row_vector(call_, t, {b, h, i, {}, {}, 0}, memory)) return false;
     if (!call_.gates.none() && !take_level_query(call_, {b, h, i, {}, {}, 0}, memory)) return false;
@@ -167,6 +171,8 @@ bool RowFacts::are_keys_bounded(Index row, Run keys, float* memory) const noexce
   if (!are_bounded(c.k, row, keys, {0, c.G}, 1, memory) ||
       !are_bounded(c.args.v, row, keys, {0, c.G}, 1, memory))
     return false;
+  for (const ScoreRegion& r : c.args.regions)
+    if (!are_bounded(r.qk.k, row, keys, {0, r.qk.k.heads}, 1, memory)) return false;
   const bool none = c.wide.none() && c.rows.none() && c.gates.none();
   for (Index key = keys.begin; !none && key < keys.end; ++key)
     if (!c.wide.is_bounded(c.kernels, row, key, memory) || !c.rows.is_key_bounded(row, key) ||

@@ -32,6 +32,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
                  arena),
       gates(*this, kernels, arena, executor),
       weights(*this, arena),
+      regions(*this, arena),
       blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
@@ -49,12 +50,13 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
           args.softcap_after_terms && !(starts.none() && rows.none())} {
   const PreparedQK prepared = prepare_qk(*this, lowered, keep, arena, executor);
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
-  const bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
+  bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
+  for (const ScoreRegion& r : args.regions) strided = strided || r.qk.k.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
 }
 
 BlockShape FastCall::block_shape() const noexcept {
-  Index floats = channels + V;
+  Index floats = channels * (1 + static_cast<Index>(regions.size())) + V;
   for (const RowTerm& t : rows.all()) floats += t.channels + (t.by_line ? 0 : t.steps());
   return {kernels.rows, splits_groups(), rows_of_block(*this, floats)};
 }
@@ -118,6 +120,19 @@ void FastCall::fill_tokens(const ConstHeads& x, Index row, Index group, Run keys
   }
 }
 
+void FastCall::fill_region_tokens(int number, Index row, Index head, Run keys, Run some,
+                                  std::byte* copies, const void** to) const noexcept {
+  const ConstHeads& x = number < 0 ? k : regions.qk(number).k;
+  const Index group = Grouping{H, x.heads}.of(head), bytes = static_cast<Index>(copy_bytes);
+  fill_tokens(k, row, this->group(head), keys, some, copies, to);
+  for (Index j = keys.begin; number >= 0 && j < keys.end; ++j)
+    if (const void*& token = to[j - keys.begin]; j >= some.begin && j < some.end)
+      token = token == nullptr
+                  ? nullptr
+                  : adjacent(x, row * x.batch_stride + j * x.token_stride + group * x.head_stride,
+                             copies + (j - keys.begin) * bytes);
+}
+
 FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& arena)
     : block_keys(keys) {
   rows = BoundedList(arena.array<FastRow>(count));
@@ -132,6 +147,8 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   });
   row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys);
   picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
+  const Index strip_rows = std::max(c.kernels.rows, kFewRows);
+  region_starts = arena.array<float>(c.regions.none() ? 0 : strip_rows * keys);
   pieces = arena.array<Index>(c.starts.curve() == nullptr ? 0 : count);
   if (!arena.counts()) std::fill(pieces.begin(), pieces.end(), Index{0});
   copies = arena.array<std::byte>(keys * static_cast<Index>(c.copy_bytes));
@@ -206,6 +223,9 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   keys = arena.array<float>(k.block_keys * c.channels);
   values = arena.array<float>(k.block_keys * width);
   weights = arena.array<float>(k.rows * k.block_keys);
+  const auto sets = static_cast<Index>(c.regions.size());
+  regions.q = arena.array<float>(sets * count * c.channels);
+  regions.keys = arena.array<float>(sets * k.block_keys * c.channels);
   const std::span<const ValueRowTerm> terms = c.value_rows.all();
   value_rows = arena.made<ValueRowWork>(static_cast<Index>(terms.size()), [&](Index n) {
     return ValueRowWork(terms[static_cast<std::size_t>(n)], k, count, arena);

@@ -6,6 +6,7 @@
 #include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
+#include "attention/fast/regions.h"
 #include "attention/fast/row_blocks.h"
 #include "attention/fast/row_starts.h"
 #include "attention/fast/sticks.h"
@@ -42,6 +43,7 @@ struct FastCall : ReadyCall {
   ValueRows value_rows;
   Gates gates;
   ContentWeights weights;
+  Regions regions;
   BlockShape block_shape() const noexcept;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
@@ -59,7 +61,9 @@ struct FastCall : ReadyCall {
   // Something is summed over the keys from the last one on.
   bool passes_back() const noexcept { return !gates.none() || breaks_sticks(args); }
   // Heads that read one k read other numbers of keys.
-  bool splits_groups() const noexcept { return wide.splits_groups() || gates.splits_groups(); }
+  bool splits_groups() const noexcept {
+    return wide.splits_groups() || gates.splits_groups() || regions.splits_groups();
+  }
 
   // From the first to the last of some keys that a row of these groups may see; the end lies before the begin where none
   // may.
@@ -100,6 +104,9 @@ struct FastCall : ReadyCall {
   // Where tokens of some keys lie; null: those that no row of `seen` reads. `copies` has copy_bytes for each.
   void fill_tokens(const ConstHeads&, Index row, Index group, Run keys, Run seen, std::byte* copies,
                    const void** to) const noexcept;
+  // The same of the k of a region, which has no pages.
+  void fill_region_tokens(int number, Index row, Index head, Run keys, Run seen, std::byte* copies,
+                          const void** to) const noexcept;
 };
 
 // Rows that one thread works on, and the start values of a group of them.
@@ -118,13 +125,20 @@ struct FastRowWork {
   RunList runs;
   std::span<Index> pieces;  // by row: DistanceCurve::write
   std::span<RowTermWork> row_terms;
-  std::span<float> row_starts;    // like `starts`, where those belong to others
-  std::span<std::int32_t> picks;  // rows of a table, of one row and a block of keys
+  std::span<float> row_starts;     // like `starts`, where those belong to others
+  std::span<float> region_starts;  // the same, of one region
+  std::span<std::int32_t> picks;   // rows of a table, of one row and a block of keys
   PackedKeys packed_keys{nullptr, {}, 0, {0, 0}};
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent
 };
 // Rows of a block, head by head, in groups; the rest of a head in smaller ones.
 void find_rows(const FastCall&, const FastRowBlock&, FastRowWork&) noexcept;
+
+// Of regions. `packed`, `unbounded`: regions whose keys of the block are, and those of which float does not hold a number.
+struct RegionWork {
+  std::span<float> q, keys;  // [regions] of FastWork::q and keys
+  RegionSet packed = 0, unbounded = 0;
+};
 
 // Memory of one thread: rows of a block, a block of keys and values, one strip.
 struct FastWork : FastRowWork {
@@ -140,11 +154,21 @@ struct FastWork : FastRowWork {
   std::span<float> keys, values;  // packed
   std::span<float> weights;       // [rows of a strip][keys of a block]
   std::span<ValueRowWork> value_rows;
+  RegionWork regions;
   GateWork gates;
   StickWork sticks;
   std::span<const void*> tokens;
+
+  const float* region_q(int number) const noexcept {
+    return number < 0 ? q.data() : regions.q.data() + static_cast<std::size_t>(number) * q.size();
+  }
 };
 
+// q of all rows in the regions. Rows that float cannot work with are left.
+void take_region_queries(const FastCall&, FastWork&) noexcept;
+// Packed keys of a region; null: float cannot work with one of them.
+const float* pack_region(const FastCall&, const FastRowBlock&, int number, Run keys,
+                         FastWork&) noexcept;
 // Scores, weights and, unless value_vectors is 0, values of all rows of the block.
 void run_rows(const FastCall&, const FastRowBlock&, FastWork&) noexcept;
 // The sum of weights with the sink, relative to the reference of the row, and the log-sum-exp where it is wanted.
@@ -176,6 +200,10 @@ struct StripStarts {
 // Of a block of keys that some row sees; -inf where a row does not see a key. False: all of them are 0, and none is
 // written. Rows whose values float cannot work with are left.
 bool fill_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
+// Hides the pairs of other regions: writes the start values of all rows, which others may read too. given: as fill_starts
+// returned. Returns a run that contains the keys of the region; `keys` of the starts end with it.
+Run hide_other_regions(const FastCall&, const FastRowWork&, const RowGroup&, int number, Run keys,
+                       bool given, StripStarts&) noexcept;
 // Where they are 0, pointers to zeros; and the numbers that multiply q.k of a strip, of each row from a key on.
 void fill_zeros(const FastCall&, const RowGroup&, StripStarts&) noexcept;
 void fill_weights(const FastCall&, const RowGroup&, Index key, const float** weight) noexcept;
