@@ -19,14 +19,20 @@ namespace {
 
 struct Piece {
   Index b, group, slice;
-  Run keys;
+  Run heads, keys;
 };
+Run keys_of(const BackwardCall& c, Index slice) noexcept {
+  return {slice * c.cut.slice_keys, std::min(c.Tk, (slice + 1) * c.cut.slice_keys)};
+}
 Piece piece_of(const BackwardCall& c, Index n) noexcept {
-  const Index slice = n % c.cut.slices, first = slice * c.cut.slice_keys;
-  return {n / c.cut.slices / c.G,
-          n / c.cut.slices % c.G,
+  const Index slice = n % c.cut.slices, parts = c.head_parts, share = c.H / c.G;
+  const Index part = n / c.cut.slices % parts, owner = n / c.cut.slices / parts;
+  const Index group = owner % c.G, first = group * share;
+  return {owner / c.G,
+          group,
           slice,
-          {first, std::min(c.Tk, first + c.cut.slice_keys)}};
+          {first + share * part / parts, first + share * (part + 1) / parts},
+          keys_of(c, slice)};
 }
 
 // One tile: groups of rows [first, end) of w, of which the first and the last see some of the keys.
@@ -228,10 +234,14 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
                BackwardWork& w) noexcept {
   const Piece p = piece_of(c, n);
   const Index keys = p.keys.end - p.keys.begin + c.tiles.rows;
+  if (!c.key_sums.empty()) {
+    const Index size = c.padded_keys();
+    w.dk = {c.key_sum(n), static_cast<std::size_t>(size * c.q_width)};
+    w.dv = {c.key_sum(n) + size * c.q_width, static_cast<std::size_t>(size * c.g_width)};
+  }
   std::fill_n(w.dk.data(), keys * c.q_width, 0.0f);
   std::fill_n(w.dv.data(), keys * c.g_width, 0.0f);
-  const Index share = c.H / c.G;
-  for (Index h = p.group * share; h < (p.group + 1) * share; ++h) {
+  for (Index h = p.heads.begin; h < p.heads.end; ++h) {
     float* dq = c.q_sums.empty() ? w.dq.data() : c.q_sum(p.slice, p.b, h);
     std::fill_n(dq, c.padded_rows() * c.q_width, 0.0f);
     take_head(c, d, p.b, h, w);
@@ -255,7 +265,33 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     c.region_gradients.end_head(c, p.b, h, w);
     c.row_gradients.end_head(p.b, h, w.row_gradients);
   }
-  put_keys(c, p.b, p.group, p.keys, w);
+  if (c.key_sums.empty()) put_keys(c, p.b, p.group, p.keys, w.dk.data(), w.dv.data());
+}
+
+// Parts of the heads are added in their order.
+void add_head_parts(BackwardCall& c, Index tasks, const Executor& executor) noexcept {
+  if (c.key_sums.empty()) return;
+  const Index slices = c.cut.slices, tiles = block_count(c.cut.slice_keys, c.tiles.tile_keys);
+  parallel_for(executor, c.B * c.G * slices * tiles, tasks, [&](Index begin, Index end) noexcept {
+    for (Index n = begin; n < end; ++n) {
+      const Index owner = n / tiles / slices, slice = n / tiles % slices;
+      const Run all = keys_of(c, slice);
+      const Index first = all.begin + n % tiles * c.tiles.tile_keys;
+      const Run keys{first, std::min(all.end, first + c.tiles.tile_keys)};
+      if (keys.begin >= keys.end) continue;
+      const Index count = keys.end - keys.begin, at = first - all.begin;
+      const auto sum = [&](Index start, Index width) {
+        const auto part = [&](Index m) {
+          return c.key_sum((owner * c.head_parts + m) * slices + slice) + start + at * width;
+        };
+        for (Index m = 1; m < c.head_parts; ++m)
+          c.kernels.add_rows(part(0), width, part(m), width, count, width, 1);
+        return part(0);
+      };
+      const float* dk = sum(0, c.q_width);
+      put_keys(c, owner / c.G, owner % c.G, keys, dk, sum(c.padded_keys() * c.q_width, c.g_width));
+    }
+  });
 }
 
 // Slices are added in their order.
@@ -309,6 +345,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
       if (!is_cancelled(executor)) run_piece(c, d, n, part, works[static_cast<std::size_t>(task)]);
   });
   add_slices(c, works, executor);
+  add_head_parts(c, tasks, executor);
   add_factors(c);
   c.terms.finish();
   c.products.finish(executor);

@@ -17,7 +17,8 @@ Index slice_count(const FastCall& c, const FastTileKernels& t) noexcept {
   // Gradients of rows of tables are summed over all keys.
   // Gates and sticks pass on what they get from key to key.
   if (!c.rows.none() || c.passes_back() || !c.regions.none()) return 1;
-  const Index pieces = std::max<Index>(1, c.B * c.G), key_tiles = block_count(c.Tk, t.tile_keys);
+  const Index pieces = std::max<Index>(1, c.B * c.G * c.head_parts),
+              key_tiles = block_count(c.Tk, t.tile_keys);
   const Index sums = std::max<Index>(1, c.B * c.H * c.Tq * c.D);
   const Index most = std::min(key_tiles / kSliceTiles, kMostSliceSums / sums);
   return std::clamp<Index>(kWantedPieces / pieces, 1, std::max<Index>(1, most));
@@ -29,7 +30,7 @@ BackwardCut::BackwardCut(const FastCall& c, const FastTileKernels& t) : slices(s
   const Index key_tiles = std::max<Index>(1, block_count(c.Tk, t.tile_keys));
   slice_keys = block_count(key_tiles, slices) * t.tile_keys;
   slices = std::max<Index>(1, block_count(c.Tk, slice_keys));
-  pieces = c.B * c.G * slices;
+  pieces = c.B * c.G * c.head_parts * slices;
 }
 
 BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
@@ -54,6 +55,8 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
   value_vectors = value_panels = 0;
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
+  if (head_parts > 1)
+    key_sums = arena.array<float>(cut.pieces * padded_keys() * (q_width + g_width));
   if (!args.prepare.empty()) {
     prepared_q = arena.array<float>(B * Tq * H * D);
     prepared_k = arena.array<float>(B * Tk * G * D);
@@ -66,7 +69,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
 BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
     : FastRowWork(c, c.padded_rows(), c.tiles.tile_keys, arena) {
   const FastTileKernels& t = c.tiles;
-  const Index count = c.padded_rows(), slice = c.cut.slice_keys + t.rows;
+  const Index count = c.padded_rows(), slice = c.padded_keys();
   const auto zeros = [&](Index n) {
     const std::span<float> x = arena.array<float>(n);
     if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
@@ -77,7 +80,8 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   reference = arena.array<double>(count);
   if (!arena.counts()) std::fill(reference.begin(), reference.end(), 0.0);
   if (c.q_sums.empty()) dq = arena.array<float>(count * c.q_width);
-  dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
+  if (c.key_sums.empty() && c.head_parts == 1)
+    dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
   keys = arena.array<float>(t.tile_keys * c.channels),
   values = arena.array<float>(t.tile_keys * c.V);
   key_rows = zeros(t.tile_keys * c.q_width);

@@ -14,12 +14,12 @@
 
 namespace posenc::inline v0::detail {
 
-// The work is cut into pieces: the heads of a group against a slice of the keys, of which a piece owns the gradients.
-// The cut is by the shape alone, so that the bits do not depend on the threads.
+// The work is cut into pieces: the heads of a group, or a part of them, against a slice of the keys, of which a piece
+// owns the gradients. The cut is by the shape alone, so that the bits do not depend on the threads.
 struct BackwardCut {
   explicit BackwardCut(const FastCall&, const FastTileKernels&);
   Index slices, slice_keys;  // of the keys; slices add to the same gradients of q
-  Index pieces;              // B * G * slices
+  Index pieces;              // B * G * head_parts * slices
 };
 
 // value_vectors is 0: the forward pass finds sums of weights only.
@@ -34,6 +34,9 @@ struct BackwardCall : FastCall {
   RowFacts facts;
   // Gradients of q as prepared by slices, [slices][B][H][Tq + rows][q_width]. Empty: there is one slice.
   std::span<float> q_sums;
+  // Gradients of k and v by pieces, [pieces][slice keys and more][q_width + g_width]. Empty: all heads of a group are one
+  // piece.
+  std::span<float> key_sums;
   // Gradients of q and k as prepared, [B][T][heads][D]. Empty: no stage comes before.
   std::span<float> prepared_q, prepared_k;
   // [B][H][Tq]: q times its gradient, both without the factors of head and query. Empty: not wanted.
@@ -56,6 +59,11 @@ struct BackwardCall : FastCall {
   bool reads_behind() const noexcept {
     return !args.terms.empty() || !terms.none() || passes_back();
   }
+  // Gradients of k of a piece, those of v follow.
+  float* key_sum(Index piece) const noexcept {
+    return key_sums.data() + piece * padded_keys() * (q_width + g_width);
+  }
+  Index padded_keys() const noexcept { return cut.slice_keys + tiles.rows; }
   Index padded_rows() const noexcept { return Tq + tiles.rows; }
   Index row_at(Index b, Index h, Index i) const noexcept { return (b * H + h) * Tq + i; }
   float* q_sum(Index slice, Index b, Index h) const noexcept {
@@ -70,10 +78,11 @@ struct BackwardWork : FastRowWork {
   // Rows of one head, and more for the last group.
   std::span<float> q, g;  // [rows][width]: times scale and log2(e); times what the reference leaves
   std::span<float> less;  // [rows]
-  std::span<float> factors;       // [rows]: of q, then of g
-  std::span<double> reference;    // [rows]
-  std::span<float> dq;            // [rows][q_width]; empty where the call has q_sums
-  std::span<float> dk, dv;        // [keys of a slice and more][width]
+  std::span<float> factors;     // [rows]: of q, then of g
+  std::span<double> reference;  // [rows]
+  std::span<float> dq;          // [rows][q_width]; empty where the call has q_sums
+  std::span<float> dk,
+      dv;  // [keys of a slice and more][width]; of the piece where the call has key_sums
   std::span<float> keys, values;  // of a tile, packed
   std::span<float> key_rows;      // [tile_keys][q_width]
   std::span<float> p, s;          // a tile; a vector of zeros stands before its rows

@@ -181,13 +181,12 @@ void put_queries(const BackwardCall& c, Index b, Index h, Run rows, const float*
   for (Index i = rows.begin; i < rows.end; ++i, dq += c.q_width) put_query(c, b, h, i, dq, w);
 }
 
-void put_keys(const BackwardCall& c, Index b, Index group, Run keys,
-              const BackwardWork& w) noexcept {
-  add_floats(c.kernels, c.gradients.v, b, keys, group, 1, w.dv.data(), c.g_width);
+void put_keys(const BackwardCall& c, Index b, Index group, Run keys, const float* dk,
+              const float* dv) noexcept {
+  add_floats(c.kernels, c.gradients.v, b, keys, group, 1, dv, c.g_width);
   if (c.prepared_k.empty())
-    return add_floats(c.kernels, c.gradients.k, b, keys, group, kLn2, w.dk.data(), c.q_width);
-  for (Index j = keys.begin; j < keys.end; ++j) {
-    const float* dk = w.dk.data() + (j - keys.begin) * c.q_width;
+    return add_floats(c.kernels, c.gradients.k, b, keys, group, kLn2, dk, c.q_width);
+  for (Index j = keys.begin; j < keys.end; ++j, dk += c.q_width) {
     float* to = c.prepared_k.data() + ((b * c.Tk + j) * c.G + group) * c.D;
     for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(kLn2) * dk[d];
   }

@@ -20,7 +20,8 @@ double along_query(const BackwardCall&, const ConstHeads& q, Index b, Index h, I
 // Of the products of rows with k, `dq` from the first of them on: gradients of q, and of the factors of head and query.
 void put_queries(const BackwardCall&, Index b, Index h, Run rows, const float* dq,
                  BackwardWork&) noexcept;
-// The gradients of k and v that a piece has summed.
-void put_keys(const BackwardCall&, Index b, Index group, Run keys, const BackwardWork&) noexcept;
+// Gradients of k and v, from the first of the keys on.
+void put_keys(const BackwardCall&, Index b, Index group, Run keys, const float* dk,
+              const float* dv) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -31,8 +31,7 @@ RowGradients::RowGradients(const FastCall& c, const FastTileKernels& tiles,
     }
     if (g.terms[t.number].table.empty()) continue;
     const TensorView& to = wanted_[n].to = g.terms[t.number].table;
-    const bool owned = (c.B == 1 || to.shape[0] == c.B) && to.shape[1] % c.G == 0;
-    if (owned) continue;
+    if (c.are_owned(to.shape[0], to.shape[1])) continue;
     wanted_[n].kept = arena.array<float>(c.B * c.H * t.steps() * t.channels);
   }
 }

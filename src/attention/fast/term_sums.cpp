@@ -22,8 +22,8 @@ bool has_owners(const TensorView& bias, const FastCall& c, Index slices) noexcep
   if (bias.empty()) return true;
   const auto last = static_cast<std::size_t>(bias.rank - 1);
   if (slices > 1 && bias.shape[last] != c.Tk) return false;
-  if (bias.rank == 2) return c.B * c.G == 1;
-  return bias.shape[0] == c.B && bias.shape[1] % c.G == 0;
+  if (bias.rank == 2) return c.B * c.G * c.head_parts == 1;
+  return bias.shape[0] == c.B && c.are_owned(bias.shape[0], bias.shape[1]);
 }
 
 // Each row is one number further along the line than the one after it.
@@ -47,8 +47,8 @@ FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
     : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
   want_terms(arena);
   const bool owned = has_owners(g.bias, c, slices);
-  const Index group_lines = c.H / c.G * c.starts.line_size();
-  by_group_ = line_wanted_ && owned && pieces * group_lines <= kMostSums;
+  const Index groups = c.G * c.head_parts, group_lines = c.H / groups * c.starts.line_size();
+  by_group_ = line_wanted_ && owned && c.H % groups == 0 && pieces * group_lines <= kMostSums;
   if (by_group_) size_ = group_lines;
   parts_ = owned ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1,
                                      std::clamp<Index>(pieces, 1, most_parts))
@@ -98,8 +98,8 @@ double* FastTermSums::of_keys(const Wanted& w) noexcept {
 
 Index FastTermSums::first_entry(Index part) const noexcept {
   if (!by_group_) return 0;
-  const Index groups = call_.G, all = call_.starts.line_numbers();
-  const Index n = part / slices_;  // b * G + group
+  const Index groups = call_.G * call_.head_parts, all = call_.starts.line_numbers();
+  const Index n = part / slices_;  // b * groups + group
   return size_ * (all > groups * size_ ? n : n % groups);
 }
 

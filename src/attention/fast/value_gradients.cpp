@@ -15,7 +15,7 @@ TensorView wanted_of(const ValueRowTerm& t, const AttentionGradients& g) noexcep
 }
 // Whether one piece of work adds to each slab.
 bool is_owned(const FastCall& c, const TensorView& to, Index slices) noexcept {
-  return slices == 1 && (c.B == 1 || to.shape[0] == c.B) && to.shape[1] % c.G == 0;
+  return slices == 1 && c.are_owned(to.shape[0], to.shape[1]);
 }
 Index slabs_of(const TensorView& to) noexcept {
   return to.shape[0] * to.shape[1];

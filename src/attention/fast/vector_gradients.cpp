@@ -10,7 +10,7 @@
 namespace posenc::inline v0::detail {
 
 bool VectorGradient::is_owned(const FastCall& c, const Heads& to) noexcept {
-  return (c.B == 1 || to.batch == c.B) && to.heads % c.G == 0;
+  return c.are_owned(to.batch, to.heads);
 }
 
 void VectorGradient::want(const FastCall& c, const Heads& to, Index tokens, Index slices,

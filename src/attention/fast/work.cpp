@@ -16,6 +16,21 @@ const void* adjacent(const ConstHeads& x, Index at, std::byte* memory) noexcept 
   return memory;
 }
 
+namespace {
+
+// Pieces that are worth a cut of heads, and numbers of the sums of all pieces, or a part of the numbers of q.
+constexpr Index kWantedParts = 8, kMostKeySums = Index{1} << 23, kPartOfQueries = 4;
+
+// Parts of the heads that share keys, each with gradients of these keys of its own. By the shape alone.
+Index backward_head_parts(const ReadyCall& c) noexcept {
+  const Index share = c.H / c.G, pieces = std::max<Index>(1, c.B * c.G);
+  const Index each = std::max<Index>(1, pieces * c.Tk * (c.D + c.V));
+  const Index most = std::max(kMostKeySums, c.B * c.H * c.Tq * c.D / kPartOfQueries) / each;
+  return std::clamp<Index>(std::min({share, kWantedParts / pieces, most}), 1, share);
+}
+
+}  // namespace
+
 FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep, CallArena& arena,
                    const Executor& executor)
     : ReadyCall(call),
@@ -24,6 +39,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       starts(*this, lowered, arena),
       wide(*this, kernels, arena, executor),
       channels(wide.channels()),
+      head_parts(keep == Keep::inputs ? backward_head_parts(*this) : 1),
       rows(*this, starts, kernels, keep != Keep::inputs && has_few_rows(*this), arena, executor),
       value_rows(*this, kernels,
                  keep == Keep::inputs  ? ValueRows::For::gradients

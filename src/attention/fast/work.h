@@ -38,7 +38,15 @@ struct FastCall : ReadyCall {
   std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
   WideProducts wide;
-  Index channels;  // of q.k: D and those of wide products
+  Index channels;    // of q.k: D and those of wide products
+  Index head_parts;  // of the heads that share keys, backward: a part is a piece of work
+  // Whether no two pieces add to the same number of a gradient with so many batch entries and heads.
+  bool are_owned(Index batches, Index heads) const noexcept {
+    const Index share = H / G;
+    return (B == 1 || batches == B) && (head_parts == 1           ? heads % G == 0
+                                        : share % head_parts == 0 ? heads % (G * head_parts) == 0
+                                                                  : heads == H);
+  }
   RowTerms rows;
   ValueRows value_rows;
   Gates gates;
