@@ -7,8 +7,9 @@ from ._supported import check_version
 check_version()  # before a name is looked for that another version may lack
 
 from ._accelerate import accelerate, restore  # noqa: E402
+from ._cache import KeyCache  # noqa: E402
 from ._check import check  # noqa: E402
 from ._report import Report  # noqa: E402
 from ._scalings import register_scalings  # noqa: E402
 
-__all__ = ["Report", "accelerate", "check", "register_scalings", "restore"]
+__all__ = ["KeyCache", "Report", "accelerate", "check", "register_scalings", "restore"]

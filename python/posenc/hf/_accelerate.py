@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ._cache_tap import remove_tap, tap_of
 from ._kept import KEPT, give_back
 from ._report import Report
 from ._rotation import SAVED, replace_rotation, restore_rotation
@@ -29,6 +30,7 @@ def accelerate(model: torch.nn.Module, *, attention: bool = True, force: bool = 
         raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
     if force and not attention:
         raise ValueError("[hf accelerate] force requires attention, but attention=False was given")
+    had_cache = remove_tap(model)  # a KeyCache watches what rotates then
     report = Report()
     replace_rotation(model, report)
     model.__dict__[_MARK] = True
@@ -39,11 +41,14 @@ def accelerate(model: torch.nn.Module, *, attention: bool = True, force: bool = 
         replace_attention(model, report, force, pack)
     elif not report.rotation and has_attention(model):
         report.more = "; accelerate(model) without attention=False replaces its attention, from the length on where posenc is faster"
+    if had_cache:
+        tap_of(model)
     return report
 
 
 def restore(model: torch.nn.Module) -> None:
-    """Undoes `accelerate`; does nothing to a model that was not accelerated."""
+    """Undoes `accelerate`, and takes out what a `KeyCache` put into the model. Does nothing to any other model."""
+    remove_tap(model)
     for module in model.modules():
         module.__dict__.pop(_MARK, None)
     give_back(model)

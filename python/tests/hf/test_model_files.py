@@ -47,7 +47,11 @@ def test_files_of_models_are_taken_over_without_a_list():
     assert sum(all(x) for x in taken.values()) >= 186
 
 
-@pytest.mark.parametrize("page, heading", [("docs/python.md", "## Rotation of transformers models\n"), ("README.md", "## What it does\n")])
+PAGES = [("docs/python.md", "## Rotation of transformers models\n"), ("README.md", "## What it does\n"), ("docs/caches.md", "# Caches\n"),
+         ("docs/python.md", "## Caches for transformers models\n")]
+
+
+@pytest.mark.parametrize("page, heading", PAGES)
 def test_the_examples_of_the_pages(page, heading):
     section = (pathlib.Path(__file__).resolve().parents[3] / page).read_text().split(heading)[1]
     block = re.search(r"^```py\n(.*?)^```", section, re.M | re.S).group(1)
