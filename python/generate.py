@@ -143,7 +143,7 @@ def argument(word):
 
 
 def type_of_word(word):
-    if word["file"] or "|" in word["name"]:  # MODEL|SCHEME
+    if word["file"] or word["model"]:
         return "Any"
     return "bool" if word["flag"] else "str" if word["positional"] else "str | float"
 

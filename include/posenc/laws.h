@@ -91,18 +91,22 @@ POSENC_API ReceptiveField receptive_field(std::span<const AttentionSpec> layers)
 //   angles    frequencies: pairs that completed no rotation reach an angle that did not occur. Scalings of the
 //             encoding act after training, so they move that length
 //   rows      a table by position or by distance: the next row was not trained
+//   inputs    a learned function of the distance or the position: the next one did not occur
 //   none      nothing new: all rows and angles occurred, or the bias is a fixed function of the distance
-enum class Unseen : std::uint8_t { angles, rows, none };
+enum class Unseen : std::uint8_t { angles, rows, inputs, none };
 template <>
 struct EnumNames<Unseen> {
-  static constexpr std::array<std::string_view, 3> value{"angles", "rows", "none"};
+  static constexpr std::array<std::string_view, 4> value{"angles", "rows", "inputs", "none"};
 };
 struct TrainedRange {
   Unseen unseen = Unseen::none;
   std::optional<Index> longest;  // tokens; none: no end
   std::string reason;            // one sentence
 };
-// Throws [law]: trained not positive; a scheme for which no rule is known.
-POSENC_API TrainedRange trained_range(const Encoding&, Index trained, Context = {});
+// Relative sinusoids of both sides (xlnet, tener, conformer) show 2 trained - 1 distances; those of
+// transformer_xl, keys before the query. head_dim: for tener, whose sinusoid has the width of a head.
+// Throws [law]: trained or head_dim not positive; a scheme for which no rule is known.
+POSENC_API TrainedRange trained_range(const Encoding&, Index trained, Context = {},
+                                      Index head_dim = 64);
 
 }  // namespace posenc::v0

@@ -102,7 +102,11 @@ class Call:
             self.option("input", f"{name}={self._save('input-' + name, {name: value})}")
 
     def value(self, name: str, value: Any) -> None:
-        """A number, a text, a flag, a list of numbers, a range, or an array, which becomes a file."""
+        """A number, a text, a flag, a list of numbers, a range, an array, which becomes a file, or a Model with what it was
+        read with."""
+        if hasattr(value, "_words"):
+            value, *read_with = value._words
+            self.words += read_with
         if isinstance(value, range):
             value = _range_text(value)
         elif isinstance(value, (list, tuple)) and all(isinstance(x, (int, float)) for x in value):

@@ -25,7 +25,13 @@ def test_refusals_name_the_argument():
 def test_advice(source):
     report = posenc.advise(trained=512, wanted=4096)
     assert report["schema"] == "posenc.advise/1" and {"alibi", "kerple"} <= {r["scheme"] for r in report["ranking"][:3]}
-    report = posenc.advise(wanted=32768, checkpoint=source / "examples/models/llama-3.1-8b")
+    folder = source / "examples/models/llama-3.1-8b"
+    report = posenc.advise(wanted=32768, checkpoint=folder)
+    assert posenc.advise(wanted=32768, checkpoint=posenc.read_model(folder)) == report
+    read_with = posenc.read_model(folder, context=4096, assume={"rope_theta": "1000"}, reader="transformers")
+    assert "base=1000 " in posenc.advise(wanted=32768, checkpoint=read_with)["checkpoint"]
+    with pytest.raises(ValueError, match="context, assume and reader say how a model is read: add checkpoint"):
+        posenc.advise(trained=64, wanted=128, context=64)
     assert report["trained"] == 8192 and all(r["measured"] or r["published"] for r in report["ranking"])
     with pytest.raises(ValueError, match="wanted must be above trained 64, got 64"):
         posenc.advise(trained=64, wanted=64)

@@ -40,6 +40,7 @@ Json verbs_json() {
                               {"required", word.is_required},
                               {"repeatable", word.is_repeatable},
                               {"file", word.is_file},
+                              {"model", word.is_model},
                               {"output", word.is_output}}));
     all.push(Json::object({{"name", verb->name},
                            {"summary", verb->summary},

@@ -141,19 +141,23 @@ Word& Words::real(const char* names, std::optional<double>& to, const char* type
   });
 }
 
-Word& Words::subject(SubjectOptions& o, Takes takes) {
-  const bool scheme = takes == Takes::model_or_scheme;
-  Word& word = text(scheme ? "MODEL|SCHEME" : "MODEL", o.text, "", scheme ? kSubject : kModel);
-  word.required().is_model = true;
+void Words::reading(SubjectOptions& o, bool layer) {
   whole("--context", o.context, 1, Index{1} << 50, "N",
         "sequence length for rules that depend on it (default: the model's own)");
-  if (takes != Takes::model) whole("--layer", o.layer, 0, kMost, "L", "one layer, counted from 0");
+  if (layer) whole("--layer", o.layer, 0, kMost, "L", "one layer, counted from 0");
   texts("--assume", o.assume, "K=V",
         "set a value that the file does not state, as KEY=VALUE; repeatable");
   text("--reader", o.reader, "NAME",
        "the program whose reading of the file counts: transformers or llama_cpp (default: by the "
        "file)")
       .one_of({"transformers", "llama_cpp"});
+}
+
+Word& Words::subject(SubjectOptions& o, Takes takes) {
+  const bool scheme = takes == Takes::model_or_scheme;
+  Word& word = text(scheme ? "MODEL|SCHEME" : "MODEL", o.text, "", scheme ? kSubject : kModel);
+  word.required().is_model = true;
+  reading(o, takes != Takes::model);
   if (!scheme) return word;
   text("--tower", o.tower, "T", "the tower of a model with several: vision, audio or encoder");
   text("--arrays", o.arrays, "F",

@@ -123,6 +123,7 @@ class Advise(Case):
                 (["--trained", 64, "--wanted", 64], 2, "--wanted must be above --trained 64, got 64"),
                 (["--trained", 0, "--wanted", 64], 2, "--trained"), ([*sizes, "--task", "chess"], 2, "--task: must be one of lm, recall"),
                 ([*sizes, "--decoder", "--encoder"], 2, "choose one"), ([*sizes, "--task", "direction", "--decoder"], 2, "task of encoders"),
+                ([*sizes, "--assume", "rope_theta=1000"], 2, "say how a model is read: add --checkpoint"),
                 ([*sizes, "--checkpoint", LLAMA, "--task", "copy"], 2, "--task lm and recall, got copy"),
                 ([*sizes, "--checkpoint", self.folder / "none"], 3, "no such file"),
                 ([*sizes, "--results", self.folder / "none.jsonl"], 3, "none.jsonl: file: cannot be read"),

@@ -85,7 +85,7 @@ class Law(Case):
                 (["decay", "forgetting", "--heads", 2], 2, "--input log_gate=F is needed"),
                 (["window"], 2, "window needs a MODEL"), (["window", "--window", 4], 2, "--layers N is needed"),
                 (["window", LLAMA, "--window", 4], 2, "describe a stack without MODEL"), (["window", "alibi"], 2, "a SCHEME has no window"),
-                (["trained", "alibi"], 2, "--trained N is needed"), (["trained", "cope", "--trained", 4], 3, "no rule is known"),
+                (["trained", "alibi"], 2, "--trained N is needed"), (["trained", "swin", "--trained", 4], 3, "no rule is known"),
                 (["critical", self.folder / "none.json", "--trained", 64], 3, "no such file")):
             self.error("law", *words, code=code, says=says)
 

@@ -283,10 +283,62 @@ TEST(TrainedRange, OfTables) {
   EXPECT_EQ(range("shaw left=16", 17).unseen, Unseen::none);
 }
 
+// Frequencies 1, 0.1, 0.01, 0.001: over 64 distances the second makes 1.02 rotations, over 40 it makes 0.64, over 79,
+// both sides of 40 tokens, 1.26.
+TEST(TrainedRange, OfRelativeSinusoids) {
+  const TrainedRange xl = range("transformer_xl d_model=8", 64);
+  EXPECT_EQ(xl.unseen, Unseen::angles);
+  EXPECT_EQ(xl.longest, 64);
+  EXPECT_THAT(xl.reason, HasSubstr("2 of 4 pairs complete no rotation"));
+  EXPECT_THAT(range("transformer_xl d_model=8", 40).reason, HasSubstr("3 of 4 pairs"));
+  EXPECT_EQ(range("transformer_xl d_model=8 clamp_len=63", 64).unseen, Unseen::none);
+  EXPECT_EQ(range("transformer_xl d_model=8 clamp_len=64", 64).longest, 64);
+  for (const char* both : {"xlnet d_model=8", "conformer d_model=8", "tener spacing=paper"})
+    EXPECT_THAT(trained_range(parse_encoding(both), 40, {}, 8).reason, HasSubstr("2 of 4 pairs"))
+        << both;
+  EXPECT_EQ(range("xlnet d_model=8 clamp_len=40", 64).unseen, Unseen::none);
+  EXPECT_THAT(range("conformer d_model=8 even=true", 40).reason, HasSubstr("3 of 4 pairs"));
+  EXPECT_EQ(range("transformer_xl d_model=8 base=1", 7).unseen, Unseen::none);
+  // As in Tensor2Tensor: 1, 0.0464, 0.00215, 0.0001, and 139 distances of the second make 1.03 rotations.
+  EXPECT_THAT(trained_range(parse_encoding("tener"), 70, {}, 8).reason, HasSubstr("2 of 4 pairs"));
+  EXPECT_THAT(trained_range(parse_encoding("tener"), 67, {}, 8).reason, HasSubstr("3 of 4 pairs"));
+}
+
+TEST(TrainedRange, OfSumsOfGates) {
+  EXPECT_EQ(range("cope positions=64", 63).unseen, Unseen::none);
+  EXPECT_EQ(range("cope positions=64", 62).longest, 62);  // 63 open gates read row 63
+}
+
+TEST(TrainedRange, OfOtherTables) {
+  EXPECT_EQ(range("transformer_xl_learned rows=32", 31).longest, 31);
+  EXPECT_EQ(range("transformer_xl_learned rows=32", 32).unseen, Unseen::none);
+  EXPECT_EQ(range("transformer_xl_learned rows=32 clamp_len=8", 8).unseen, Unseen::none);
+  EXPECT_EQ(range("prophetnet d_model=8", 113).longest, 113);  // the buckets of T5's decoder
+  EXPECT_EQ(range("prophetnet d_model=8", 114).unseen, Unseen::none);
+  EXPECT_EQ(range("wavlm num_buckets=32 max_distance=128", 91).longest, 91);  // of T5's encoder
+  EXPECT_EQ(range("cpmant num_buckets=32 max_distance=128", 92).unseen, Unseen::none);
+  // Distances from max_distance on have no row: the first of them is new, if training had none.
+  EXPECT_EQ(range("relative_projection width=8 max_distance=64", 64).longest, 64);
+  EXPECT_EQ(range("relative_projection width=8 max_distance=64", 65).unseen, Unseen::none);
+  EXPECT_EQ(range("conformer d_model=8 rows=63", 64).longest, 32);  // distances up to 31
+  EXPECT_EQ(range("conformer d_model=8 rows=63", 16).longest, 16);
+  EXPECT_EQ(range("tupe positions=512", 128).longest, 128);
+  EXPECT_EQ(range("conformer_absolute_key d_model=8 rows=512", 128).longest, 128);
+}
+
+TEST(TrainedRange, OfLearnedFunctions) {
+  for (const char* scheme : {"dynamic_position_bias width=8", "enformer",
+                             "learnable_fourier width=8 features=8 hidden=8"}) {
+    EXPECT_EQ(range(scheme, 64).unseen, Unseen::inputs) << scheme;
+    EXPECT_EQ(range(scheme, 64).longest, 64) << scheme;
+  }
+}
+
 TEST(TrainedRange, OfFixedFunctions) {
   for (const char* scheme : {"alibi", "kerple kernel=log", "sandwich", "fire", "nope"})
     EXPECT_EQ(range(scheme, 64).unseen, Unseen::none) << scheme;
-  expect_refused([] { (void)range("cope", 64); }, "no rule is known for what cope computes");
+  EXPECT_EQ(range("dape", 64).unseen, Unseen::none);
+  expect_refused([] { (void)range("swin", 64); }, "no rule is known for what swin computes");
   expect_refused([] { (void)range("alibi", 0); }, "trained must be at least 1, got 0");
 }
 

@@ -61,6 +61,8 @@ class Words {
                std::function<std::string(const std::string&)> store);
 
   // MODEL or MODEL|SCHEME, and the options that select a part of it.
+  // How a model is read: --context, --layer where `layer`, --assume, --reader.
+  void reading(SubjectOptions&, bool layer);
   Word& subject(SubjectOptions&, Takes);  // required unless changed
   // Only --json: the verb prints a report.
   void json();

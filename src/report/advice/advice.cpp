@@ -200,7 +200,11 @@ Advice advise(const AdviceOptions& o) {
                                    : "decoder";
   a.trained = o.trained.value_or(0);
   a.wanted = o.wanted;
-  if (!o.checkpoint.text.empty()) read_checkpoint(o, a);
+  if (!o.checkpoint.text.empty()) {
+    read_checkpoint(o, a);
+  } else if (o.checkpoint.context || !o.checkpoint.assume.empty() || !o.checkpoint.reader.empty()) {
+    throw UsageError("--context, --assume and --reader say how a model is read: add --checkpoint");
+  }
   if (a.trained == 0) throw UsageError("--trained N is needed: tokens of a text in training");
   if (a.wanted <= a.trained)
     throw UsageError(

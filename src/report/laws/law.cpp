@@ -35,7 +35,7 @@ std::span<const Law> laws() {
        "(trained - 1) w_trained = (length - 1) w, for each pair that completes no rotation; rows "
        "of "
        "tables that training reads",
-       "MODEL|SCHEME", "trained", &trained_law},
+       "MODEL|SCHEME", "trained head-dim", &trained_law},
   };
   return all;
 }

@@ -146,7 +146,7 @@ LawAnswer trained_law(const LawOptions& o) {
   a.line("trained", trained, with_commas(trained) + " tokens");
   Json list = Json::array();
   for (const Encoding& e : encodings) {
-    const TrainedRange r = trained_range(e, trained, {length});
+    const TrainedRange r = trained_range(e, trained, {length}, o.head_dim);
     list.push(Json::object({{"scheme", to_text(e)},
                             {"unseen", std::string(enum_text(r.unseen))},
                             {"longest", distance_json(r.longest)},

@@ -27,6 +27,7 @@ Verb::Run declare_advise(Words& w) {
   Word& model = w.text("--checkpoint", o->checkpoint.text, "MODEL",
                        "rank scalings of this model's own rotary encoding instead of schemes");
   model.is_model = true;
+  w.reading(o->checkpoint, false);
   w.text("--results", o->results, "F",
          "results.jsonl of the lab, or its folder (default: the packaged "
          "results)")

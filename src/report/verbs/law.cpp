@@ -91,7 +91,7 @@ Verb::Run declare_law(Words& w) {
           "turns: tokens over which pairs rotate (default: a model's context)");
   w.whole("--heads", o->heads, 1, 65536, "N", "decay: number of attention heads");
   w.whole("--head-dim", o->head_dim, 1, 65536, "N",
-          "decay: channels of a head, for schemes that depend on it")
+          "decay, trained: channels of a head, for schemes that depend on it")
       .otherwise("64");
   w.real("--share", o->share, "S", "decay: the share of the weight at distance 0")
       .otherwise("0.001");
