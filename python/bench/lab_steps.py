@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from posenc.lab.model import Model
-from posenc.lab.train import optimiser, resident, step_loss, update
+from posenc.lab.train import optimiser, resident, update
 
 SCHEMES = {"none": "nope", "rope": "rope", "alibi": "alibi", "t5": "t5", "kerple": "kerple kernel=log"}
 
@@ -76,7 +76,7 @@ def times(label: str, tokens: int, batch: int, rounds: int) -> tuple[float, floa
     for i in range(rounds + 2):
         for (model, adam), list_ in zip(both, took):
             started = time.process_time()
-            update(model, adam, step_loss(model, x, x), i)
+            update(model, adam, model.loss(x, x), i)
             if i > 1:
                 list_.append(1000 * (time.process_time() - started))
     return statistics.median(took[0]), statistics.median(took[1])
@@ -86,10 +86,10 @@ def _peak(label: str, dense: bool, tokens: int, batch: int, to) -> None:
     torch.set_num_threads(1)
     model, adam = make(label, dense, 64)
     x = torch.randint(0, 96, (1, 64))
-    update(model, adam, step_loss(model, x, x), 0)  # what libraries load at their first call
+    update(model, adam, model.loss(x, x), 0)  # what libraries load at their first call
     model, adam = make(label, dense, tokens)
     before, x = resident(), torch.randint(0, 96, (batch, tokens))
-    update(model, adam, step_loss(model, x, x), 0)
+    update(model, adam, model.loss(x, x), 0)
     to.put(max(0, resident("VmHWM") - before) / 2 ** 20)
 
 

@@ -8,9 +8,13 @@ import os
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
+from . import claims, report, results
 from .errors import LabError
+
+if TYPE_CHECKING:  # report and compare need no torch
+    from .runs import Job
 
 _DESCRIPTION = """Train small Transformers with position encodings on short texts, test them on longer ones, compare."""
 _EXAMPLES = """examples:
@@ -74,6 +78,7 @@ FULL = [
     Part("extension", _some("rope"), 2, {"measure": "passkey", "train": 48, "test": 192, "steps": 1500}),
     Part("translate", _TRANSLATE),
 ]
+CHOICES = {"quick": QUICK, "full": FULL}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,27 +110,23 @@ def _parser() -> argparse.ArgumentParser:
 def _parts(a: argparse.Namespace) -> list[Part]:
     from .tasks import NAMES
 
-    if a.word in ("quick", "full"):
-        parts = QUICK if a.word == "quick" else FULL
+    if a.word in CHOICES:
         if a.scheme:
             raise LabError(f"--scheme belongs to one task; {a.word} has its own schemes")
-        if a.task:
-            parts = [part for part in parts if part.task == a.task]
-            if not parts:
-                raise LabError(f'--task of {a.word} must be one of its tasks, got "{a.task}"')
+        parts = [part for part in CHOICES[a.word] if a.task in (None, part.task)]
+        if not parts:
+            raise LabError(f'--task of {a.word} must be one of its tasks, got "{a.task}"')
         return parts
-    task = a.task if a.word is None else a.word
-    if task is None or (a.word is not None and a.word not in NAMES):
+    task = a.word or a.task
+    if task is None or (a.word and a.word not in NAMES):
         raise LabError(f'the word must be {", ".join(_WORDS)}, got "{a.word or ""}"')
-    if a.word is not None and a.task:
+    if a.word and a.task:
         raise LabError(f'--task belongs to quick, full, or no word; the word {a.word} is a task, got "{a.task}"')
-    if a.scheme:
-        return [Part(task, {s: s for s in a.scheme})]
     own = {"direction": _ENCODER, "masked": _ENCODER, "extension": _some("rope"), "translate": _TRANSLATE}
-    return [Part(task, own.get(task, _LM))]
+    return [Part(task, {s: s for s in a.scheme} if a.scheme else own.get(task, _LM))]
 
 
-def _jobs(a: argparse.Namespace) -> list[Any]:
+def _jobs(a: argparse.Namespace) -> list[Job]:
     from .runs import Job
     from .tasks import Options, defaults, reads
 
@@ -135,21 +136,19 @@ def _jobs(a: argparse.Namespace) -> list[Any]:
         seeds = part.seeds if a.seeds is None else a.seeds
         if seeds < 1:
             raise LabError(f"--seeds must be 1 or more, got {seeds}")
+        meant = {n: x for n, x in given.items() if a.word not in CHOICES or reads(part.task, n)}
+        chosen = {**defaults(part.task), **part.options, **meant}
+        if "train" in given and "test" not in given:
+            chosen["test"] = max(chosen["test"], given["train"])
+        if part.task == "translate" and a.word == "full":  # --text of the other tasks is in one language
+            chosen["text"] = defaults(part.task)["text"]
         for label, scheme in part.schemes.items():
-            meant = {n: x for n, x in given.items() if a.word not in ("quick", "full") or reads(part.task, n)}
-            chosen = {**defaults(part.task), **part.options, **meant}
-            if "train" in given and "test" not in given:
-                chosen["test"] = max(chosen["test"], given["train"])
-            if part.task == "translate" and a.word == "full":  # --text of the other tasks is in one language
-                chosen["text"] = defaults(part.task)["text"]
-            if label == "randomized":
-                chosen["positions"] = "randomized"
-            options = Options(**chosen)
+            options = Options(**{**chosen, **({"positions": "randomized"} if label == "randomized" else {})})
             jobs += [Job(part.task, label, scheme, seed, options) for seed in range(seeds)]
-    return sorted(jobs, key=lambda job: job.seed) if a.word in ("quick", "full") else jobs
+    return sorted(jobs, key=lambda job: job.seed) if a.word in CHOICES else jobs
 
 
-def _with_text(jobs: list[Any]) -> list[Any]:
+def _with_text(jobs: list[Job]) -> list[Job]:
     """Without translate where its text cannot be had; the other tasks of full need no network."""
     from .tasks import make
 
@@ -162,25 +161,29 @@ def _with_text(jobs: list[Any]) -> list[Any]:
     return jobs
 
 
-def _plan(jobs: list[Any], missing: list[Any], workers: int, as_json: bool) -> None:
+def _plan(jobs: list[Job], missing: list[Job], workers: int, as_json: bool) -> int:
     from .runs import duration
 
     work = sum(job.seconds for job in missing)
     if as_json:
         rows = [{"task": j.task, "label": j.label, "scheme": j.scheme, "seed": j.seed, "seconds": round(j.seconds, 1)} for j in missing]
         print(json.dumps({"schema": "posenc.lab_plan/1", "runs": rows, "seconds": round(work, 1), "workers": workers}, ensure_ascii=False))
-        return
+        return 0
     for task in dict.fromkeys(job.task for job in jobs):
         of = [job for job in missing if job.task == task]
         names = ", ".join(dict.fromkeys(job.label for job in of)) or "nothing: all of it is there"
         print(f"{task:10} {len(of):3} runs {duration(sum(j.seconds for j in of)):>12}   {names}")
     print(f"{len(missing)} of {len(jobs)} runs to do: {duration(work)} of one processor, about {duration(work / workers)} with {workers} at a time")
+    return 0
 
 
 def _run(a: argparse.Namespace) -> int:
-    from . import report, runs
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
+    from . import runs
 
     workers = a.workers if a.workers is not None else len(os.sched_getaffinity(0))
+    if a.folders:
+        raise LabError(f'folders belong to report and compare, got "{a.folders[0]}"')
     if workers < 1:
         raise LabError(f"--workers must be 1 or more, got {workers}")
     if a.out is None and not a.plan:
@@ -191,23 +194,18 @@ def _run(a: argparse.Namespace) -> int:
     sys.stderr.write(f"checking {len({(j.task, j.scheme, j.options) for j in jobs})} models\n")
     jobs = runs.check(jobs)
     if a.plan and (a.out is None or not a.out.exists()):
-        _plan(jobs, jobs, workers, a.json)
-        return 0
-    results = runs.Results(a.out)
-    results.check(jobs)
-    missing = results.missing(jobs)
+        return _plan(jobs, jobs, workers, a.json)
+    kept = runs.Results(a.out)
+    kept.check(jobs)
+    missing = kept.missing(jobs)
     if a.plan:
-        _plan(jobs, missing, workers, a.json)
-        return 0
-    errors = runs.Queue(results, missing, workers, runs.terminal).run()
-    return _report(results.rows, a, errors, report)
+        return _plan(jobs, missing, workers, a.json)
+    errors = runs.Queue(kept, missing, workers, runs.terminal).run()
+    return _report(kept.rows, a, errors)
 
 
-def _report(rows: list[dict[str, Any]], a: argparse.Namespace, errors: list[str], report: Any) -> int:
-    written = report.write(rows, a.out)
-    from . import claims
-
-    made = claims.judge(rows)
+def _report(rows: list[dict[str, Any]], a: argparse.Namespace, errors: list[str]) -> int:
+    written, made = report.write(rows, a.out), claims.judge(rows)
     if a.json:
         print(json.dumps({"schema": "posenc.lab_report/1", "claims": made, "results": rows, "errors": errors}, ensure_ascii=False))
     else:
@@ -222,33 +220,28 @@ def _report(rows: list[dict[str, Any]], a: argparse.Namespace, errors: list[str]
     return 1 if errors else 0
 
 
+def _read(a: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """report and compare: what is there, nothing is run."""
+    for name, value in vars(a).items():
+        if name not in ("word", "folders", "out", *(("check", "json") if a.word == "report" else ())) and value != parser.get_default(name):
+            raise LabError(f'--{name.replace("_", "-")} does not belong to {a.word}')
+    if a.word == "compare":
+        if len(a.folders) < 2 or a.out is None:
+            raise LabError(f"compare needs two folders or more and -o, got {len(a.folders)} folder(s)")
+        print(*report.compare(a.folders, a.out), sep="\n")
+        return 0
+    folder = a.folders[0] if a.folders else a.out
+    if folder is None:
+        raise LabError("report needs a folder: the one that -o named")
+    a.out = a.out or folder
+    return _report(results.read(folder), a, [])
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = _parser()
     a = parser.parse_args(words)
     try:
-        if a.word in ("report", "compare"):
-            taken = ("word", "folders", "out", *(("check", "json") if a.word == "report" else ()))
-            for name, value in vars(a).items():
-                if name not in taken and value != parser.get_default(name):
-                    raise LabError(f'--{name.replace("_", "-")} does not belong to {a.word}')
-        if a.word == "compare":
-            from . import report
-            if len(a.folders) < 2 or a.out is None:
-                raise LabError(f"compare needs two folders or more and -o, got {len(a.folders)} folder(s)")
-            for path in report.compare(a.folders, a.out):
-                print(path)
-            return 0
-        if a.word == "report":
-            from . import report, results
-            folder = a.folders[0] if a.folders else a.out
-            if folder is None:
-                raise LabError("report needs a folder: the one that -o named")
-            a.out = a.out or folder
-            return _report(results.read(folder), a, [], report)
-        if a.folders:
-            raise LabError(f'folders belong to report and compare, got "{a.folders[0]}"')
-        return _run(a)
+        return _read(a, parser) if a.word in ("report", "compare") else _run(a)
     except ValueError as e:  # LabError, and those of posenc: they name argument, rule and value
         sys.stderr.write(f"lab: {e}\n")
         return 2

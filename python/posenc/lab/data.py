@@ -40,12 +40,12 @@ def _corpus(name: str, train: list[str], held_out: list[str]) -> Corpus:
     return Corpus(name, "".join(letters), coded[0], coded[1], digest)
 
 
-def _read(path: str) -> str:
+def _read(path: str, option: str = "--text") -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError as e:
-        raise LabError(f'text must be a file that can be read, got "{path}" ({e.strerror})') from e
+        raise LabError(f'{option} must be a file that can be read, got "{path}" ({e.strerror})') from e
 
 
 def _licences() -> Corpus:
@@ -99,7 +99,7 @@ def corpus(text: str, held_out: str | None = None) -> Corpus:
     files = [f for f in files if os.path.abspath(f) != os.path.abspath(held_out)]
     if not files:
         raise LabError(f'--held-out must be another file than --text, got "{held_out}"')
-    return _corpus(text, [_read(f) for f in files], [_read(held_out)])
+    return _corpus(text, [_read(f) for f in files], [_read(held_out, "--held-out")])
 
 
 def windows(text: Tensor, length: int, count: int, generator: torch.Generator) -> Tensor:

@@ -47,16 +47,19 @@ def own_windows(model: Model, text: Tensor, lengths: list[int], windows: int = _
 
 
 @torch.no_grad()
-def accuracy(model: Model, make: Callable[[int], tuple[Tensor, Tensor]], count: int = 256) -> tuple[float, float]:
-    """The share of asked tokens, and of whole sequences, that are right."""
-    right = asked = whole = 0
-    for _ in range(count // 32):
-        x, y = make(32)
-        said, of = model(x).argmax(-1), y != -100
-        good = said == y
-        right, asked = right + int((good & of).sum()), asked + int(of.sum())
-        whole += int((good | ~of).all(1).sum())
-    return _short(right / max(1, asked)), _short(whole / (count // 32 * 32))
+def accuracies(model: Model, make: Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]], lengths: list[int],
+               count: int = 256) -> tuple[dict[str, float], dict[str, float]]:
+    """By length, the share of asked tokens and of whole sequences that are right: the same sequences for every scheme and seed."""
+    tokens, wholes = {}, {}
+    for n in lengths:
+        generator, right, asked, whole = torch.Generator().manual_seed(999 + n), 0, 0, 0
+        for _ in range(count // 32):
+            x, y = make(n, 32, generator)
+            of = y != -100
+            good = model(x).argmax(-1) == y
+            right, asked, whole = right + int((good & of).sum()), asked + int(of.sum()), whole + int((good | ~of).all(1).sum())
+        tokens[str(n)], wholes[str(n)] = _short(right / max(1, asked)), _short(whole / (count // 32 * 32))
+    return tokens, wholes
 
 
 @torch.no_grad()

@@ -80,6 +80,10 @@ class Model(nn.Module):
         logits: Tensor = self.head(self.norm(x))
         return logits
 
+    def loss(self, ids: Tensor, wanted: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Mean nats of the outputs that are asked for, not -100."""
+        return F.cross_entropy(self(ids, positions).flatten(0, 1), wanted.flatten(), ignore_index=-100)
+
     def rescale(self, texts: Iterable[str]) -> None:
         """Other scalings of what acts on q, k and the score, for the weights that are there."""
         for block in self.blocks:

@@ -190,7 +190,7 @@ class InputParts(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         x = self._texts(x, positions)
         for part in self.own:
-            x = part.embed(x, positions)  # type: ignore[operator]
+            x = _alike("embed", part.embed(x, positions), x)  # type: ignore[operator]
         return x
 
 
@@ -236,7 +236,10 @@ class AttentionParts(nn.Module):
         """q and k after the rotations of one's own."""
         for part in self.own:
             if hasattr(part, "rotate"):
-                q, k = part.rotate(q, k, positions)  # type: ignore[operator]
+                made = part.rotate(q, k, positions)  # type: ignore[operator]
+                if not isinstance(made, tuple) or len(made) != 2:
+                    raise LabError(f"rotate of your own must return q and k, got {type(made).__name__}")
+                q, k = _alike("rotate", made[0], q), _alike("rotate", made[1], k)
         return q, k
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, inputs: dict[str, Tensor], **options: Any) -> Tensor:
@@ -258,7 +261,7 @@ class AttentionParts(nn.Module):
         biases = list(own_bias)
         if not biases:
             return self.attention(q, k, v, **options)  # type: ignore[no-any-return]
-        tables = [posenc.torch.distance_bias(_by_rows(bias), longest=k.shape[1] - 1, heads=None) for bias in biases]
+        tables = [posenc.torch.distance_bias(_by_rows(bias, q.shape[2]), longest=k.shape[1] - 1, heads=None) for bias in biases]
         encodings = [*self.attention.encodings, *(encoding for encoding, _ in tables)]
         names = [name for name, _ in posenc.score_parameters(encodings, heads=q.shape[2], head_dim=q.shape[3])]
         values = [*self.attention.named_arrays().values(), *(given["table"] for _, given in tables)]  # in the order of the encodings
@@ -272,15 +275,22 @@ class AttentionParts(nn.Module):
 
 def _wrapped(part: nn.Module, inner: Any) -> Any:
     def call(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        return part.attend(q, k, v, lambda *a, **changed: inner(*a, **{**options, **changed}))  # type: ignore[operator]
+        return _alike("attend", part.attend(q, k, v, lambda *a, **changed: inner(*a, **{**options, **changed})), v, q.shape[1])  # type: ignore[operator]
     return call
 
 
-def _by_rows(bias: Any) -> Any:
+def _by_rows(bias: Any, heads: int) -> Any:
     def table(distances: Tensor) -> Tensor:
-        made = bias(distances)
-        if not isinstance(made, Tensor) or made.dim() != 2 or made.shape[0] != distances.shape[0]:
-            raise LabError(f"bias of your own must give [distances, heads] for {distances.shape[0]} distances, "
-                           f"got {list(made.shape) if isinstance(made, Tensor) else type(made).__name__}")
-        return made
+        return _shaped("bias", bias(distances), [len(distances), heads], ", [distances, heads]")
     return table
+
+
+def _alike(hook: str, made: Any, x: Tensor, tokens: int | None = None) -> Tensor:
+    return _shaped(hook, made, [x.shape[0], x.shape[1] if tokens is None else tokens, *x.shape[2:]])
+
+
+def _shaped(hook: str, made: Any, shape: list[int], axes: str = "") -> Tensor:
+    if not isinstance(made, Tensor) or list(made.shape) != shape:
+        found = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        raise LabError(f"{hook} of your own must return {shape}{axes}, got {found}")
+    return made

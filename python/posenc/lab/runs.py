@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Callable
@@ -21,6 +21,7 @@ from typing import Any, Callable
 from .errors import LabError
 from .results import SCHEMA, identity, read
 from .tasks import Options
+
 
 @dataclass(frozen=True)
 class Job:
@@ -33,6 +34,14 @@ class Job:
     options: Options
     data: str = ""
     seconds: float = 0.0  # of one core, estimated
+
+    def row(self) -> dict[str, Any]:
+        """Its part of results.jsonl that is known before it runs."""
+        return {"schema": SCHEMA, "task": self.task, "label": self.label, "scheme": self.scheme, "seed": self.seed, "options": asdict(self.options),
+                "data": self.data}
+
+    def key(self) -> str:
+        return identity(self.row())
 
 
 def versions() -> dict[str, str]:
@@ -51,10 +60,6 @@ def processor() -> str:
         return platform.machine()
 
 
-def _identity(job: Job) -> str:
-    return identity({"schema": SCHEMA, "task": job.task, "scheme": job.scheme, "seed": job.seed, "options": asdict(job.options)})
-
-
 # ---------------------------------------------------------------- before the first step
 
 def check(jobs: list[Job]) -> list[Job]:
@@ -63,16 +68,14 @@ def check(jobs: list[Job]) -> list[Job]:
     Throws LabError for the first that cannot run; nothing is started then.
     """
     made: dict[tuple[str, str, Options], Job] = {}
-    out, known = [], set()
+    out: dict[str, Job] = {}
     for job in jobs:
         key = (job.task, job.scheme, job.options)
         if key not in made:
             made[key] = _checked(job)
-        whole = Job(job.task, job.label, made[key].scheme, job.seed, job.options, made[key].data, made[key].seconds)
-        if _identity(whole) not in known:
-            known.add(_identity(whole))
-            out.append(whole)
-    return out
+        whole = replace(made[key], label=job.label, seed=job.seed)
+        out.setdefault(whole.key(), whole)
+    return list(out.values())
 
 
 def _checked(job: Job) -> Job:
@@ -102,15 +105,13 @@ def _checked(job: Job) -> Job:
         raise LabError(f'scheme "{job.scheme}" in {job.task}: {e}') from e
     except LabError:
         raise
-    except Exception as e:  # code of one's own may raise anything
+    except (Exception, SystemExit) as e:  # code of one's own may raise anything
         raise LabError(f'scheme "{job.scheme}" in {job.task}: {_told(e)}') from e
-    tokens = getattr(run.task, "judged_tokens", 256 * sum(o.lengths()))
-    seconds = took[1] * (o.steps + tokens / (3 * o.batch * o.train))
-    corpus = getattr(run.task, "corpus", None) or getattr(getattr(run.task, "text", None), "corpus", None)
-    return Job(job.task, job.label, run.model.scheme.text, job.seed, o, corpus.digest if corpus else "", seconds)
+    seconds = took[1] * (o.steps + run.task.judged_tokens / (3 * o.batch * o.train))
+    return replace(job, scheme=run.model.scheme.text, data=run.task.corpus.digest if run.task.corpus else "", seconds=seconds)
 
 
-def _told(e: Exception) -> str:
+def _told(e: BaseException) -> str:
     """The message; of an error that is not posenc's, its kind and where it was raised too."""
     if isinstance(e, ValueError) and str(e).startswith("["):
         return str(e)
@@ -126,6 +127,8 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "results.jsonl"
+        if folder.exists() and not folder.is_dir():
+            raise LabError(f'-o must be a folder, got the file "{folder}"')
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = open(folder / ".lock", "w", encoding="ascii")
         try:
@@ -144,19 +147,19 @@ class Results:
 
     def check(self, jobs: list[Job]) -> None:
         """Refuses to mix results of other versions or of another text with what is wanted."""
-        mine, wanted = versions(), {_identity(job): job for job in jobs}
+        mine, wanted = versions(), {job.key(): job for job in jobs}
         for row in self.rows:
-            theirs = row["versions"]
             for part in ("posenc", "torch"):
-                if theirs.get(part) != mine[part]:
-                    raise LabError(f"{self.path} has results of {part} {theirs.get(part)}, this is {mine[part]}: choose another folder by -o")
+                theirs = row["versions"].get(part)
+                if theirs != mine[part]:
+                    raise LabError(f"{self.path} has results of {part} {theirs}, this is {mine[part]}: choose another folder by -o")
             job = wanted.get(identity(row))
             if job is not None and row.get("data", "") != job.data:
                 raise LabError(f"{self.path} has results of another text by the name {job.options.text}: choose another folder by -o")
 
     def missing(self, jobs: list[Job]) -> list[Job]:
         there = {identity(row) for row in self.rows}
-        return [job for job in jobs if _identity(job) not in there]
+        return [job for job in jobs if job.key() not in there]
 
     def add(self, row: dict[str, Any]) -> None:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
@@ -167,7 +170,7 @@ class Results:
         self.rows.append(row)
 
     def checkpoint(self, job: Job) -> Path:
-        name = hashlib.sha256(f"{_identity(job)} {job.data} {versions()}".encode()).hexdigest()[:24]
+        name = hashlib.sha256(f"{job.key()} {job.data} {versions()}".encode()).hexdigest()[:24]
         return self.folder / "checkpoints" / f"{name}.pt"
 
 
@@ -188,7 +191,7 @@ def _work(job: Job, checkpoint: Path, to: Connection) -> None:
     try:
         run = Run(job.task, job.scheme, job.seed, job.options, checkpoint)
         to.send(("result", run.result(lambda share: to.send(("share", share)))))
-    except Exception as e:  # told by the parent
+    except (Exception, SystemExit) as e:  # told by the parent
         to.send(("error", f"{type(e).__name__}: {e}"))
 
 
@@ -229,7 +232,7 @@ class Queue:
         return self.errors
 
     def _check_disk(self) -> None:
-        need = 64 * 2 ** 20 * max(1, self.workers)
+        need = 64 * 2 ** 20 * max(1, min(self.workers, len(self.waiting)))
         free = shutil.disk_usage(self.results.folder).free
         if free < need:
             raise LabError(f"-o must be on a disk with {need >> 20} MiB free for checkpoints, {self.results.folder} has {free >> 20}")
@@ -267,9 +270,7 @@ class Queue:
             self.errors.append(f"{name}: {what}")
             self.tell(self.errors[-1], True)
             return
-        row = {"schema": SCHEMA, "task": job.task, "label": job.label, "scheme": job.scheme, "seed": job.seed, "options": asdict(job.options),
-               "data": job.data, "versions": versions(), "processor": processor(), **what}
-        self.results.add(row)
+        self.results.add({**job.row(), "versions": versions(), "processor": processor(), **what})
         self.results.checkpoint(job).unlink(missing_ok=True)
         failed = f"  {what['failed']}" if "failed" in what else ""
         self.tell(f"{self.total - len(self.waiting) - len(self.running)}/{self.total}  {name}  {what['seconds']:.0f} s{failed}", True)

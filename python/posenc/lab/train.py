@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import tasks
-from .model import Model, draw, weights_hash
+from .model import Model, weights_hash
 
 CHECKPOINT_SECONDS = float(os.environ.get("POSENC_LAB_CHECKPOINT", "30"))
 Progress = Callable[[float], None]
@@ -32,10 +31,6 @@ def optimiser(model: nn.Module, lr: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, betas=(0.9, 0.98))
 
 
-def step_loss(model: nn.Module, x: Tensor, y: Tensor, **options: Any) -> Tensor:
-    return F.cross_entropy(model(x, **options).flatten(0, 1), y.flatten(), ignore_index=-100)
-
-
 def update(model: nn.Module, adam: torch.optim.AdamW, loss: Tensor, step: int) -> float:
     """One step of the optimiser; the loss as a number."""
     value = float(loss.detach())
@@ -48,14 +43,14 @@ def update(model: nn.Module, adam: torch.optim.AdamW, loss: Tensor, step: int) -
     return value
 
 
-def fit(model: nn.Module, make: Callable[[], tuple[Tensor, Tensor]], *, steps: int, lr: float, warm: int) -> float:
+def fit(model: Model, make: Callable[[], tuple[Tensor, Tensor]], *, steps: int, lr: float, warm: int) -> float:
     """Trains without checkpoints, as short further training does; the last loss."""
     adam, value = optimiser(model, lr), math.nan
     model.train()
     for step in range(steps):
         for group in adam.param_groups:
             group["lr"] = lr * rate(step, steps, warm)
-        value = update(model, adam, step_loss(model, *make()), step)
+        value = update(model, adam, model.loss(*make()), step)
     model.eval()
     return value
 
@@ -64,47 +59,16 @@ class Run:
     """One run of a queue: a task, a scheme, a seed. checkpoint: the file that it continues from and writes to."""
 
     def __init__(self, task: str, scheme: str, seed: int, options: tasks.Options, checkpoint: Path | None = None) -> None:
-        self.name, self.seed, self.options, self.checkpoint = task, seed, options, checkpoint
+        self.seed, self.options, self.checkpoint = seed, options, checkpoint
         self.before = resident()
         self.task = tasks.make(task, options)
-        self.model = self._model(scheme)
-        if hasattr(self.task, "check"):
-            self.task.check(self.model)
+        self.model = self.task.model(scheme, seed)
         self.adam = optimiser(self.model, options.lr)
         self.generator = torch.Generator().manual_seed(seed + 1000)
         self.step, self.seconds, self.mean = 0, 0.0, math.nan
 
-    def _model(self, scheme: str) -> Any:
-        make = getattr(self.task, "model", None)
-        if make is not None:
-            return make(scheme, self.seed)
-        o = self.options
-        made = Model(scheme, self.task.vocabulary, width=o.width, layers=o.layers, heads=o.heads, rows=self._rows(), trained=o.train,
-                     causal=self.task.causal, segments=getattr(self.task, "segments", 0), seed=self.seed)
-        made.drawn = o.positions == "randomized"
-        return made
-
-    def _rows(self) -> int:
-        """Tokens of the longest call, and what positions are drawn from; a learned table has a row for each."""
-        generator = torch.Generator().manual_seed(0)
-        o = self.options
-        longest = int(self._sample(max(o.lengths()), generator).shape[1])
-        return 2 * longest if o.positions == "randomized" else longest
-
-    def _sample(self, length: int, generator: torch.Generator) -> Tensor:
-        test = getattr(self.task, "_tested", None) or self.task.batch
-        x: Tensor = test(length, 1, generator)[0]
-        return x
-
     def loss(self) -> Tensor:
-        if hasattr(self.task, "loss"):
-            made: Tensor = self.task.loss(self.model, self.options.batch, self.generator)
-            return made
-        x, y = self.task.batch(self.options.train, self.options.batch, self.generator)
-        options: dict[str, Any] = {}
-        if self.options.positions == "randomized":
-            options["positions"] = draw(self.model.scheme.sizes.rows, x.shape[1], self.seed, self.step)
-        return step_loss(self.model, x, y, **options)
+        return self.task.loss(self.model, self.options.batch, self.generator, (self.seed, self.step))
 
     def train(self, progress: Progress | None = None) -> None:
         """To the last step. The same bits whether it ran at once or was killed and continued."""
@@ -165,7 +129,7 @@ def warm_up() -> None:
     """Loads what PyTorch and posenc load at their first step, so that a run's memory is its own."""
     model = Model("rope", 4, width=8, layers=1, heads=1, rows=4, trained=4)
     ids = torch.zeros(1, 4, dtype=torch.int64)
-    update(model, optimiser(model, 1e-3), step_loss(model, ids, ids), 0)
+    update(model, optimiser(model, 1e-3), model.loss(ids, ids), 0)
 
 
 def resident(which: str = "VmRSS") -> int:

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of the lab, one file each. A task makes batches and judges a trained model.
+"""Tasks of the lab, one file each, whose class Task makes batches and, if not by accuracy, judges a trained model.
 
-A task of one's own is a class with `batch(length, count, generator) -> (x, y)`, integers [count, length], y -100 where
-nothing is asked; `vocabulary`; and, if it is for an encoder, `causal = False`.
+A task of one's own is such a class: `batch(length, count, generator) -> (x, y)`, integers [count, length], y -100 where nothing
+is asked; `vocabulary`; and, if it is for an encoder, `causal = False`.
 """
 from __future__ import annotations
 
 import importlib
 import inspect
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import LabError
-from ..model import Model
+from ..model import Model, draw
 
 NAMES = ("lm", "shift", "first", "copy", "reverse", "passkey", "flipflop", "direction", "masked", "extension", "translate")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run was asked for; a part of its identity. scale lists what a task adds."""
+    """What a run was asked for; a part of its identity."""
 
     train: int = 32
     test: int = 256
@@ -39,27 +39,45 @@ class Options:
 
     def lengths(self) -> list[int]:
         """The trained length, twice it, and so on up to the longest tested."""
-        found = [self.train]
-        while 2 * found[-1] <= self.test:
-            found.append(2 * found[-1])
-        return found
+        return [self.train << i for i in range((self.test // self.train).bit_length())]
 
 
-class Task(Protocol):
-    """vocabulary: how many tokens; causal: a decoder. batch gives x and y, judge what results.jsonl keeps as values."""
+class Whole:
+    """A task as a run sees it: model, loss and judge. corpus: its text, with a digest."""
 
     vocabulary: int
-    causal: bool
+    causal, segments = True, 0
+    corpus: Any = None
 
-    def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]: ...
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.judged_tokens = 256 * sum(options.lengths())
 
-    def judge(self, model: Model, seed: int) -> dict[str, Any]: ...
+    def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
 
+    def tested(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A batch of the tests."""
+        return self.batch(length, count, generator)
 
-def defaults(task: str) -> dict[str, Any]:
-    """The options that a task has by itself."""
-    found: dict[str, Any] = getattr(_module(task), "DEFAULTS", {}) if task in NAMES else {"test": 128}
-    return found
+    def model(self, scheme: str, seed: int) -> Any:
+        """With a row for each token of the longest call; drawn positions are those of twice as many."""
+        o, drawn = self.options, self.options.positions == "randomized"
+        longest = int(self.tested(max(o.lengths()), 1, torch.Generator().manual_seed(0))[0].shape[1])
+        made = Model(scheme, self.vocabulary, width=o.width, layers=o.layers, heads=o.heads, rows=2 * longest if drawn else longest, trained=o.train,
+                     causal=self.causal, segments=self.segments, seed=seed)
+        made.drawn = drawn
+        return made
+
+    def loss(self, model: Any, count: int, generator: torch.Generator, at: tuple[int, int] = (0, 0)) -> Tensor:
+        """Of a batch in training. at: seed and step, which positions are drawn by."""
+        x, y = self.batch(self.options.train, count, generator)
+        loss: Tensor = model.loss(x, y, draw(model.scheme.sizes.rows, x.shape[1], *at) if model.drawn else None)
+        return loss
+
+    def judge(self, model: Any, seed: int) -> dict[str, Any]:
+        """What results.jsonl keeps as values."""
+        raise NotImplementedError
 
 
 # Options that not every task reads, and those that do.
@@ -72,23 +90,30 @@ def reads(task: str, option: str) -> bool:
     return task not in NAMES or task in _READ_BY.get(option, NAMES)
 
 
-def _module(task: str) -> Any:
-    return importlib.import_module(f".{task}", __package__)
+def _kind(task: str) -> Any:
+    return importlib.import_module(f".{task}", __package__).Task
 
 
-def make(task: str, options: Options) -> Any:
+def defaults(task: str) -> dict[str, Any]:
+    """The options that a task has by itself."""
+    found: dict[str, Any] = _kind(task).defaults if task in NAMES else {"test": 128}
+    return found
+
+
+def make(task: str, options: Options) -> Whole:
     """The task of that name, or of a file of one's own."""
-    for option in _READ_BY:
-        if not reads(task, option) and getattr(options, option) != getattr(Options, option):
-            raise LabError(f'--{option.replace("_", "-")} does not belong to {task}, got "{getattr(options, option)}"')
-    if task in NAMES:
-        return _module(task).make(options)
-    if ".py:" not in task:
-        raise LabError(f'task must be {", ".join(NAMES)} or FILE.py:Name, got "{task}"')
     from ..positions import load
     from .drawn import Drawn
 
-    kind = load(task, "task")
+    for option in _READ_BY:
+        if not reads(task, option) and getattr(options, option) != getattr(Options, option):
+            raise LabError(f'--{option.replace("_", "-")} does not belong to {task}, got "{getattr(options, option)}"')
+    if task not in NAMES and ".py:" not in task:
+        raise LabError(f'task must be {", ".join(NAMES)} or FILE.py:Name, got "{task}"')
+    kind = _kind(task) if task in NAMES else load(task, "task")
+    if issubclass(kind, Whole):
+        whole: Whole = kind(options)
+        return whole
     if not callable(getattr(kind, "batch", None)):
         raise LabError(f"task of your own must have batch(length, count, generator), {kind.__name__} has not")
     offered = vars(options)
@@ -96,4 +121,4 @@ def make(task: str, options: Options) -> Any:
     if not isinstance(getattr(made, "vocabulary", None), int) or made.vocabulary < 2:
         raise LabError(f"task of your own must have vocabulary, the number of tokens, 2 or more; {kind.__name__} has "
                        f"{getattr(made, 'vocabulary', 'none')}")
-    return Drawn(made.batch, made.vocabulary, bool(getattr(made, "causal", True)), options)
+    return Drawn(made, options)

@@ -10,38 +10,47 @@ from torch import Tensor
 from .. import judge
 from ..errors import LabError
 from ..model import Model
-from . import Options
+from . import Options, Whole
 
 Batch = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
 
 
-class Drawn:
-    """batch(length, count, generator) -> x, y [count, length]; y is -100 where nothing is asked.
+class Drawn(Whole):
+    """of: an object with batch, vocabulary and causal; tested: its batches of the tests, where they differ; more: what else
+    is measured."""
 
-    tested: batches of the tests, where they differ; more: what else is measured.
-    """
-
-    def __init__(self, batch: Batch, vocabulary: int, causal: bool, options: Options, tested: Batch | None = None,
-                 more: Callable[[Model], dict[str, Any]] | None = None) -> None:
-        self._batch, self._tested, self._more = batch, tested or batch, more
-        self.vocabulary, self.causal, self.options = vocabulary, causal, options
+    def __init__(self, of: Any, options: Options) -> None:
+        super().__init__(options)
+        self.of, self.vocabulary, self.causal = of, of.vocabulary, bool(getattr(of, "causal", True))
 
     def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return self._checked(self._batch, length, count, generator)
+        return self._checked(self.of.batch, length, count, generator)
+
+    def tested(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return self._checked(getattr(self.of, "tested", self.of.batch), length, count, generator)
 
     def _checked(self, make: Batch, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        x, y = make(length, count, generator)
-        for name, t in (("x", x), ("y", y)):
-            if t.dim() != 2 or t.shape[0] != count or t.dtype != torch.int64 or t.shape != x.shape:
-                raise LabError(f"{name} of a batch must be int64 [{count}, tokens], got {str(t.dtype)[6:]} {list(t.shape)}")
-        if int(x.min()) < 0 or int(x.max()) >= self.vocabulary or int(y.max()) >= self.vocabulary:
-            raise LabError(f"tokens of a batch must be below the vocabulary, {self.vocabulary}, got {max(int(x.max()), int(y.max()))}")
+        least = getattr(self.of, "least", 1)
+        if length < least:
+            raise LabError(f"{self.of.__module__.rpartition('.')[2]} needs texts of {least} tokens or more, got {length}")
+        made: Any = make(length, count, generator)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise LabError(f"batch must return x and y, got {type(made).__name__}")
+        for name, t in zip("xy", made):
+            if not isinstance(t, Tensor) or t.dim() != 2 or t.shape[0] != count or t.dtype != torch.int64 or t.shape != made[0].shape or not t.numel():
+                found = f"{str(t.dtype)[6:]} {list(t.shape)}" if isinstance(t, Tensor) else type(t).__name__
+                raise LabError(f"{name} of a batch must be int64 [{count}, tokens], got {found}")
+        x, y = made
+        asked = y[y != -100]
+        if not asked.numel():
+            raise LabError("y of a batch must ask for an output, got -100 everywhere")
+        for name, t in (("x", x), ("y", asked)):
+            if wrong := [token for token in (int(t.min()), int(t.max())) if not 0 <= token < self.vocabulary]:
+                raise LabError(f"{name} of a batch must have tokens from 0 to {self.vocabulary - 1}, got {wrong[0]}")
         return x, y
 
     def judge(self, model: Model, seed: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"accuracy": {}, "exact": {}}
-        for n in self.options.lengths():
-            generator = torch.Generator().manual_seed(999 + n)  # the same sequences for every scheme and seed
-            token, whole = judge.accuracy(model, lambda count: self._checked(self._tested, n, count, generator))
-            found["accuracy"][str(n)], found["exact"][str(n)] = token, whole
-        return {**found, **(self._more(model) if self._more else {})}
+        lengths = self.options.lengths()
+        token, whole = judge.accuracies(model, self.tested, lengths)
+        more: Any = getattr(self.of, "more", None)
+        return {"accuracy": token, "exact": whole, **(more(model, lengths) if more else {})}

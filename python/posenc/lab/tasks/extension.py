@@ -19,9 +19,9 @@ import posenc
 from .. import judge
 from ..errors import LabError
 from ..model import Model
-from . import Options, lm, passkey
+from . import Options, Whole, lm, passkey
+from .drawn import Drawn
 
-DEFAULTS = {"train": 64, "test": 256, "steps": 1000, "lr": 2e-3, "heads": 2}
 _TUNED_STEPS, _TUNED_BATCH, _TUNED_RATE = 40, 8, 5e-4
 _WINDOWS, _TRIALS = 48, 40
 
@@ -36,42 +36,39 @@ def scalings(trained: int, factor: int) -> dict[str, str]:
             "yarn_rotations": f" + yarn factor={factor} original_context={trained} ramp=rotations"}
 
 
-class Extension:
-    causal = True
+class Task(Whole):
+    defaults = {"train": 64, "test": 256, "steps": 1000, "lr": 2e-3, "heads": 2}
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        super().__init__(options)
         if options.measure not in ("loss", "passkey"):
             raise LabError(f'--measure must be loss or passkey, got "{options.measure}"')
         if options.test % options.train or options.test == options.train:
             raise LabError(f"extension needs --test to be a multiple of --train, {options.train}, got {options.test}")
         self.factor = options.test // options.train
-        self.text = lm.make(options) if options.measure == "loss" else None
-        self.vocabulary = self.text.vocabulary if self.text else passkey.VOCABULARY
+        self.of: Whole = lm.Task(options) if options.measure == "loss" else Drawn(passkey.Task(), options)
+        self.corpus, self.vocabulary = self.of.corpus, self.of.vocabulary
 
     def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return self.text.batch(length, count, generator) if self.text else passkey.batch(length, count, generator)
+        return self.of.batch(length, count, generator)
+
+    def model(self, scheme: str, seed: int) -> Model:
+        made: Model = super().model(scheme, seed)
+        rotary = made.scheme.rotary
+        if len(rotary) != 1 or len(made.scheme.attention) != 1 or " + " in rotary[0]:
+            raise LabError(f'extension needs a scheme that is one rotary encoding without a scaling, got "{made.scheme.text}"')
+        return made
 
     def _measure(self, model: Model) -> dict[str, float]:
         o = self.options
-        if self.text:
-            return judge.same_targets(model, self.text.corpus.held_out, o.train, o.lengths(), _WINDOWS)
-        found = {}
-        for n in o.lengths():
-            generator = torch.Generator().manual_seed(999 + n)
-            found[str(n)] = judge.accuracy(model, lambda count: passkey.batch(n, count, generator))[0]
-        return found
-
-    def check(self, model: Model) -> None:
-        rotary = model.scheme.rotary
-        if len(rotary) != 1 or len(model.scheme.attention) != 1 or " + " in rotary[0]:
-            raise LabError(f'extension needs a scheme that is one rotary encoding without a scaling, got "{model.scheme.text}"')
+        if self.corpus:
+            return judge.same_targets(model, self.corpus.held_out, o.train, o.lengths(), _WINDOWS)
+        return judge.accuracies(model, self.batch, o.lengths())[0]
 
     def judge(self, model: Model, seed: int) -> dict[str, Any]:
         from ..train import fit
 
-        rotary = model.scheme.rotary
-        own, kept = rotary[0], {name: x.clone() for name, x in model.state_dict().items()}
+        own, kept = model.scheme.rotary[0], {name: x.clone() for name, x in model.state_dict().items()}
         modes: dict[str, Any] = {}
         texts = {name: own + words for name, words in scalings(self.options.train, self.factor).items()}
         texts["longrope"] = own + self._searched(model, own, seed)
@@ -115,11 +112,5 @@ class Extension:
         model.rescale([own + self._longrope(divisors)])
         logits = model(x)
         asked = y != -100
-        asked[:, : self.options.train] &= self.text is None  # far characters alone
+        asked[:, : self.options.train] &= self.corpus is None  # far characters alone
         return float(torch.nn.functional.cross_entropy(logits[asked], y[asked]))
-
-
-def make(options: Options) -> Extension:
-    return Extension(options)
-
-

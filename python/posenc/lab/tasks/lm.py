@@ -8,17 +8,14 @@ import torch
 from torch import Tensor
 
 from .. import data, judge
-from ..model import Model
-from . import Options
-
-DEFAULTS = {"train": 32, "test": 256, "steps": 600, "lr": 3e-3}
+from . import Options, Whole
 
 
-class LanguageModel:
-    causal = True
+class Task(Whole):
+    defaults = {"train": 32, "test": 256, "steps": 600, "lr": 3e-3}
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        super().__init__(options)
         self.corpus = data.corpus(options.text, options.held_out)
         data.check_length(self.corpus, options.train, options.test)
         self.vocabulary = len(self.corpus.letters)
@@ -27,11 +24,7 @@ class LanguageModel:
         z = data.windows(self.corpus.train, length + 1, count, generator)
         return z[:, :-1], z[:, 1:]
 
-    def judge(self, model: Model, seed: int) -> dict[str, Any]:
+    def judge(self, model: Any, seed: int) -> dict[str, Any]:
         o, text = self.options, self.corpus.held_out
         return {"loss": judge.same_targets(model, text, o.train, o.lengths()), "windows": judge.own_windows(model, text, o.lengths()),
                 **judge.by_distance(model, text, o.train)}
-
-
-def make(options: Options) -> LanguageModel:
-    return LanguageModel(options)

@@ -8,23 +8,19 @@ import torch
 from torch import Tensor
 
 from .. import data, judge
-from ..model import Model
-from . import Options
+from . import Options, lm
 
-DEFAULTS = {"train": 32, "test": 128, "steps": 1500, "lr": 3e-3}
 _SHARE = 0.15
 
 
-class Masked:
-    causal = False
-    segments = 2
+class Task(lm.Task):
+    defaults = {"train": 32, "test": 128, "steps": 1500, "lr": 3e-3}
+    causal, segments = False, 2
 
     def __init__(self, options: Options) -> None:
-        self.options = options
-        self.corpus = data.corpus(options.text, options.held_out)
-        data.check_length(self.corpus, options.train, options.test)
-        self.mask = len(self.corpus.letters)
-        self.vocabulary = self.mask + 1
+        super().__init__(options)
+        self.mask = self.vocabulary
+        self.vocabulary += 1
 
     def hide(self, z: Tensor, generator: torch.Generator, asked: slice = slice(None)) -> tuple[Tensor, Tensor]:
         hidden = torch.rand(z.shape, generator=generator) < _SHARE
@@ -36,19 +32,12 @@ class Masked:
     def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         return self.hide(data.windows(self.corpus.train, length, count, generator), generator)
 
-    def judge(self, model: Model, seed: int) -> dict[str, Any]:
+    def judge(self, model: Any, seed: int) -> dict[str, Any]:
         """The same hidden characters, in the middle of texts of every length."""
-        o, text = self.options, self.corpus.held_out
-        longest = o.lengths()[-1]
-        starts = torch.linspace(0, len(text) - longest, 64).long()
-        x, y = self.hide(text[starts[:, None] + torch.arange(longest)], torch.Generator().manual_seed(999),
-                         slice((longest - o.train) // 2, (longest + o.train) // 2))
-        found: dict[str, Any] = {"loss": {}, "accuracy": {}}
-        for n in o.lengths():
-            middle = slice((longest - n) // 2, (longest + n) // 2)
-            found["loss"][str(n)], found["accuracy"][str(n)] = judge.loss_and_accuracy(model, x[:, middle], y[:, middle])
-        return {**found, "unigram": judge.unigram(self.corpus.train, y[y >= 0], self.vocabulary)}
-
-
-def make(options: Options) -> Masked:
-    return Masked(options)
+        text, lengths = self.corpus.held_out, self.options.lengths()
+        middle = {n: slice((lengths[-1] - n) // 2, (lengths[-1] + n) // 2) for n in lengths}
+        starts = torch.linspace(0, len(text) - lengths[-1], 64).long()
+        x, y = self.hide(text[starts[:, None] + torch.arange(lengths[-1])], torch.Generator().manual_seed(999), middle[lengths[0]])
+        both = {str(n): judge.loss_and_accuracy(model, x[:, at], y[:, at]) for n, at in middle.items()}
+        return {"loss": {n: loss for n, (loss, _) in both.items()}, "accuracy": {n: share for n, (_, share) in both.items()},
+                "unigram": judge.unigram(self.corpus.train, y[y >= 0], self.vocabulary)}

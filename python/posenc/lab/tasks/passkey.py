@@ -5,29 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import Options
-from .drawn import Drawn
-
-DEFAULTS = {"train": 48, "test": 384, "steps": 1500, "lr": 3e-3}
-_DIGITS, _KEY, _MARK, _ASK, _NOISE, VOCABULARY = 10, 4, 10, 11, 12, 28
+_DIGITS, _KEY, _MARK, _ASK, _NOISE = 10, 4, 10, 11, 12
 
 
-def batch(length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    if length < 2 * _KEY + 2:
-        from ..errors import LabError
-        raise LabError(f"passkey needs texts of {2 * _KEY + 2} tokens or more, got {length}")
-    x = torch.randint(_NOISE, VOCABULARY, (count, length), generator=generator)
-    digits = torch.randint(0, _DIGITS, (count, _KEY), generator=generator)
-    room = length - 2 * _KEY  # the last _KEY tokens are the question and its first answers
-    place = torch.randint(0, room, (count, 1), generator=generator)
-    x.scatter_(1, place, _MARK)
-    x.scatter_(1, place + 1 + torch.arange(_KEY), digits)
-    x[:, -_KEY] = _ASK
-    x[:, -_KEY + 1:] = digits[:, :-1]
-    y = torch.full_like(x, -100)
-    y[:, -_KEY:] = digits
-    return x, y
+class Task:
+    defaults = {"train": 48, "test": 384, "steps": 1500, "lr": 3e-3}
+    vocabulary, least = 28, 2 * _KEY + 2
 
-
-def make(options: Options) -> Drawn:
-    return Drawn(batch, VOCABULARY, True, options)
+    def batch(self, length: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        x = torch.randint(_NOISE, self.vocabulary, (count, length), generator=generator)
+        digits = torch.randint(0, _DIGITS, (count, _KEY), generator=generator)
+        room = length - 2 * _KEY  # the last _KEY tokens are the question and its first answers
+        place = torch.randint(0, room, (count, 1), generator=generator)
+        x.scatter_(1, place, _MARK)
+        x.scatter_(1, place + 1 + torch.arange(_KEY), digits)
+        x[:, -_KEY] = _ASK
+        x[:, -_KEY + 1:] = digits[:, :-1]
+        y = torch.full_like(x, -100)
+        y[:, -_KEY:] = digits
+        return x, y

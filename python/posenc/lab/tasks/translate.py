@@ -27,9 +27,8 @@ from torch import Tensor
 
 from ..errors import LabError
 from ..translate import END, PAD, SPECIAL, START, UNKNOWN, Translator, search
-from . import Options
+from . import Options, Whole
 
-DEFAULTS = {"train": 16, "test": 32, "steps": 900, "batch": 48, "lr": 1.5e-3, "width": 128, "text": "libreoffice"}
 PACKAGES = ("libreoffice-help-en-us", "libreoffice-help-zh-cn")
 _HELP, _SOURCE, _TARGET = "usr/share/libreoffice/help", "en-US/text", "zh-CN/text"
 _WORDS, _CHARACTERS = 4000, 1800  # of the vocabularies
@@ -50,7 +49,7 @@ def _has_pages(folder: Path) -> bool:
 def folder_of(text: str) -> Path:
     """The folder with usr/share/libreoffice/help: what is installed, what was fetched before, or fetched now."""
     if text != "libreoffice":
-        folder = Path(text)
+        folder = Path(text).absolute()  # apt-get and dpkg run in another folder
         if folder.exists() and not folder.is_dir():
             raise LabError(f'--text of translate must be a folder of the packages {" and ".join(PACKAGES)}, got the file "{text}"')
     elif _has_pages(Path("/")):
@@ -175,11 +174,12 @@ def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows]), torch.tensor([len(row) for row in rows])
 
 
-class Translation:
-    causal = True
+class Task(Whole):
+    defaults = {"train": 16, "test": 32, "steps": 900, "batch": 48, "lr": 1.5e-3, "width": 128, "text": "libreoffice"}
 
     def __init__(self, options: Options) -> None:
-        o = self.options = options
+        super().__init__(options)
+        o = options
         if not o.train < o.test <= _LONGEST_SOURCE:
             raise LabError(f"--test of translate must be words above --train, {o.train}, and at most {_LONGEST_SOURCE}, got {o.test}")
         self.corpus = corpus(o.text)
@@ -220,7 +220,7 @@ class Translation:
         out, _ = _padded([[*row, END] for row in rows])
         return y, torch.where(torch.arange(y.shape[1]) < lengths[:, None], out, -100)
 
-    def loss(self, model: Translator, count: int, generator: torch.Generator) -> Tensor:
+    def loss(self, model: Translator, count: int, generator: torch.Generator, at: tuple[int, int] = (0, 0)) -> Tensor:
         """Of `count` pairs drawn from a stretch of eight times as many targets of similar length, so that little is padding."""
         size = min(8 * count, len(self.learned))
         stretch = int(torch.randint(0, -(-len(self.learned) // size), (), generator=generator))
@@ -258,7 +258,3 @@ class Translation:
             if name == "short":
                 found["samples"] = [{"source": p.source, "wanted": p.target, "made": text} for p, text in zip(tested[:_SAMPLES], made[_BEAM])]
         return found
-
-
-def make(options: Options) -> Translation:
-    return Translation(options)

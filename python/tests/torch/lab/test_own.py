@@ -52,6 +52,36 @@ class None_(torch.nn.Module):
 class Square(torch.nn.Module):
     def bias(self, distances):
         return distances
+class Narrow(torch.nn.Module):
+    def bias(self, distances):
+        return distances[:, None].float()
+class Short(torch.nn.Module):
+    def embed(self, x, positions):
+        return x[:, :1]
+class Alone(torch.nn.Module):
+    def rotate(self, q, k, positions):
+        return q
+class Nothing(torch.nn.Module):
+    def attend(self, q, k, v, call):
+        call(q, k, v)
+class Leaves(torch.nn.Module):
+    def bias(self, distances):
+        raise SystemExit(3)
+class Silent:
+    vocabulary = 4
+    def batch(self, length, count, generator):
+        x = torch.zeros(count, length, dtype=torch.int64)
+        return x, x - 100
+class Negative(Silent):
+    def batch(self, length, count, generator):
+        x = torch.zeros(count, length, dtype=torch.int64)
+        return x, x - 3
+class Lists(Silent):
+    def batch(self, length, count, generator):
+        return [[1] * length] * count, [[1] * length] * count
+class Single(Silent):
+    def batch(self, length, count, generator):
+        return torch.zeros(count, length)
 """
 
 
@@ -81,9 +111,23 @@ def test_a_bias_of_ones_own_is_the_librarys(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme, message", [
     ("own.py:Missing", "must name a class"), ("none.py:Name", "must name a file that exists"), ("own.py:None_", "embed, rotate, bias, attend"),
-    ("own.py:Square", r"\[distances, heads\]"), ("own.py:a b", "FILE.py:Name")])
+    ("own.py:Square", r"\[distances, heads\]"), ("own.py:a b", "FILE.py:Name"),
+    ("own.py:Narrow", r"bias of your own must return \[63, 4\], \[distances, heads\], got \[63, 1\]"),
+    ("own.py:Short", r"embed of your own must return \[32, 32, 64\], got \[32, 1, 64\]"), ("own.py:Alone", "rotate of your own must return q and k, got Tensor"),
+    ("own.py:Nothing", r"attend of your own must return \[32, 32, 4, 16\], got NoneType"), ("own.py:Leaves", r"SystemExit: 3 \(.*own.py, line \d+\)")])
 def test_what_is_wrong_with_ones_own_is_said_before_anything_runs(lab, tmp_path, capsys, scheme, message):
     (tmp_path / "own.py").write_text(OWN)
     assert lab("lm", "--scheme", scheme, "-o", "out") == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out" / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize("task, message", [
+    ("Silent", "y of a batch must ask for an output, got -100 everywhere"), ("Negative", "y of a batch must have tokens from 0 to 3, got -3"),
+    ("Lists", r"x of a batch must be int64 \[1, tokens\], got list"), ("Single", "batch must return x and y, got Tensor"),
+    ("Square", r"must have batch\(length, count, generator\)")])
+def test_what_is_wrong_with_a_task_is_said_before_anything_runs(lab, tmp_path, capsys, task, message):
+    (tmp_path / "own.py").write_text(OWN)
+    assert lab("--task", f"own.py:{task}", "--scheme", "alibi", "-o", "out") == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out" / "results.jsonl").exists()

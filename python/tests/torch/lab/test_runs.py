@@ -28,6 +28,9 @@ def rows(folder):
     (("shift", "--text", "folder"), "--text does not belong to shift"), (("lm", "--measure", "passkey"), "--measure does not belong to lm"),
     (("report", "a", "--steps", 3), "--steps does not belong to report"), (("compare", "a", "b", "--json"), "--json does not belong to compare"),
     (("lm", "--scheme", "wrong.py:Wrong"), r"KeyError: 'none' \(.*wrong.py, line 4\)"), (("lm", "--scheme", "syntax.py:Wrong"), "SyntaxError"),
+    (("shift", "--train", 2, "--test", 3), "shift needs texts of 4 tokens or more, got 2"),
+    (("extension", "--measure", "passkey", "--train", 4, "--test", 8), "passkey needs texts of 10 tokens or more"),
+    (("lm", "--text", "folder", "--held-out", "none"), '--held-out must be a file that can be read, got "none"'),
     (("compare", "a"), "two folders"), (("report", "a"), "does not exist"), (("lm", "somewhere"), "folders belong")])
 def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
     (tmp_path / "one.txt").write_text("a" * 1000)
@@ -42,7 +45,10 @@ def test_refused_before_the_first_step(lab, tmp_path, capsys, words, message):
     assert not (tmp_path / "out" / "results.jsonl").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_named(lab, capsys):
+def test_a_folder_that_cannot_be_written_is_named(lab, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert lab("shift", *SMALL, "--steps", 1, "--scheme", "rope", "-o", "file") == 2
+    assert '-o must be a folder, got the file "file"' in capsys.readouterr().err
     assert lab("shift", *SMALL, "--steps", 1, "--scheme", "rope", "-o", "/proc/none") == 2
     assert "/proc/none" in capsys.readouterr().err
 
