@@ -4,7 +4,7 @@ import posenc
 import pytest
 import torch
 from posenc.lab.errors import LabError
-from posenc.lab.model import Model
+from posenc.lab.model import Model, weights_hash
 from posenc.lab.positions import _NEEDS, AttentionParts, Scheme, Sizes, complete
 
 TRAINED, TOKENS = 8, 11
@@ -138,6 +138,20 @@ def test_weights_that_no_scheme_brings_depend_on_the_seed_alone():
                 assert torch.equal(p, dict(models[0].named_parameters())[n]), n
     again = Model("t5", 9, width=16, layers=2, heads=2, rows=8, trained=8, seed=5)
     assert not torch.equal(again.embedding.weight, models[0].embedding.weight)
+
+
+def test_the_hash_is_of_every_weight_and_its_name():
+    def fresh():
+        return Model("t5", 9, width=16, layers=1, heads=2, rows=8, trained=8)
+    first = weights_hash(fresh())
+    assert weights_hash(fresh()) == first
+    for name, _ in fresh().named_parameters():
+        other = fresh()
+        with torch.no_grad():
+            dict(other.named_parameters())[name].flatten()[-1].add_(1e-6)
+        assert weights_hash(other) != first, name
+    renamed = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2)})
+    assert weights_hash(renamed) != weights_hash(torch.nn.ModuleDict({"b": renamed["a"]}))
 
 
 def test_an_unknown_scheme_is_refused_with_the_nearest_name():
