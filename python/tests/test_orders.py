@@ -54,6 +54,23 @@ def test_shards_by_order_are_the_rows_of_the_whole(random, scheme, layout):
     assert numpy.abs(d_k - want["k"]).max() < 1e-13 and numpy.abs(d_v - want["v"]).max() < 1e-13
 
 
+@pytest.mark.parametrize("layout", ["zigzag", "striped", "contiguous"])
+@pytest.mark.parametrize("scheme", [None, "alibi"])
+def test_shards_of_packed_documents_are_the_rows_of_the_whole(random, scheme, layout):
+    cu, ranks = [0, 8, 8, 20], 2
+    q, k, v = random.normal(size=(3, 20, 2, 8))
+    packed = {"causal": True, "window": (5, 0), "query_cu_seqlens": cu, "key_cu_seqlens": cu}
+    full = posenc.attend(scheme, q, k, v, **packed, query_positions=posenc.packed(cu), key_positions=posenc.packed(cu))
+    place = numpy.concatenate([numpy.arange(n) for n in numpy.diff(cu)])
+    tokens = [numpy.array(posenc.shard_tokens(cu, ranks, r, layout=layout)) for r in range(ranks)]
+    counts = [[0, 4, 4, 10]] * ranks  # of each rank's shard
+    for own, own_cu in zip(tokens, counts):
+        parts = [posenc.attend(scheme, q[own], k[keys], v[keys], causal=True, window=(5, 0), query_cu_seqlens=own_cu, key_cu_seqlens=key_cu,
+                               query_order=place[own].tolist(), key_order=place[keys].tolist()) for keys, key_cu in zip(tokens, counts)]
+        out, sums = posenc.merge(parts)
+        assert numpy.abs(out - full.out[own]).max() < 1e-13 and numpy.abs(sums - full.log_sum_exp[..., own]).max() < 1e-13
+
+
 def test_chunks_count_from_the_first_token_of_a_padded_row(random):
     i, pads = numpy.arange(12), [3, 0, 5]
     q, k, v = random.normal(size=(3, 3, 12, 2, 8))

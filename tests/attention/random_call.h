@@ -164,12 +164,9 @@ class RandomCall : protected RandomArrays {
     if (chance(0.15)) m.chunk = r_.integer(1, 4);
     if (m.chunk > 0 && chance(0.5))
       m.chunk_origin = integers({batch(), divisor()}, [&](Index) { return r_.integer(-2, 2); });
-    if (sequences_ > 0) {
-      pack();
-    } else {
-      if (chance(0.2)) orders();
-      if (chance(0.15)) documents();
-    }
+    if (sequences_ > 0) pack();
+    if (chance(0.2)) orders();
+    if (sequences_ == 0 && chance(0.15)) documents();
     if (chance(0.2)) m.key_length = integers({B}, [&](Index) { return r_.integer(0, Tk); });
     if (chance(0.15)) m.key_visible = flags({batch(), Tk}, 0.7);
     if (chance(0.2))
@@ -213,7 +210,7 @@ class RandomCall : protected RandomArrays {
   // The keys of each row or sequence again as pages of two, in any order.
   void pages() {
     Mask& m = args.mask;
-    if (Tk == 0 || Tk % 2 != 0 || !m.key_order.empty()) return;
+    if (Tk == 0 || Tk % 2 != 0) return;
     if (!m.query_cu_seqlens.empty()) key_rows_ = sequences_;
     const Index each = Tk / 2, count = key_rows_ * each + 1;
     const auto k = both(count, 2, G, D), v = both(count, 2, G, V);

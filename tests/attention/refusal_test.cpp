@@ -139,9 +139,9 @@ TEST(AttentionCheck, SequencesAndPagesThatCannotBe) {
       HasSubstr("must end at the number of tokens"));
   EXPECT_THAT(says([&](Good& g) {
                 g.a.mask.query_cu_seqlens = g.a.mask.key_cu_seqlens = tensor(whole, {2});
-                g.a.mask.query_order = g.a.mask.key_order = tensor(kOrder, {1, 3});
+                g.a.mask.query_document = g.a.mask.key_document = tensor(kOrder, {1, 3});
               }),
-              HasSubstr("cu_seqlens exclude orders and documents"));
+              HasSubstr("cu_seqlens exclude documents"));
   EXPECT_THAT(says([&](Good& g) { g.a.mask.query_cu_seqlens = tensor(whole, {2}); }),
               HasSubstr("given together"));
   // k and v as one page of three slots.

@@ -58,7 +58,8 @@ struct Mask {
   Index sink_tokens = 0;
   Index chunk = 0;  // 0 none; else only keys of the same floor((order - origin) / chunk)
   ConstTensorView chunk_origin{};  // [B|1, G]; left padding, LongLoRA's shifted heads. Empty: 0
-  ConstTensorView query_order{}, key_order{};        // [B|1, T]
+  // [B|1, T]. Of packed queries: [1, Tq], counted in each sequence, and [1, Tk], or of pages [1 or sequences, Tk].
+  ConstTensorView query_order{}, key_order{};
   ConstTensorView query_document{}, key_document{};  // [B|1, T]: equal documents only
   ConstTensorView key_length{};                      // [B]: keys from there on are padding
   ConstTensorView key_visible{};                     // [B|1, Tk] u8
@@ -69,7 +70,7 @@ struct Mask {
   ConstTensorView bias{};
   // Ragged batch in one batch entry (B = 1): [sequences + 1], from 0 to the number of tokens. Sequence s of
   // the queries sees sequence s of the keys; order is counted inside, and query_offset is added to
-  // (keys - queries) of the sequence. Excludes orders and documents. With block_table there is no
+  // (keys - queries) of the sequence, unless orders are set. Excludes documents. With block_table there is no
   // key_cu_seqlens: row s of block_table and entry s of key_length are sequence s.
   ConstTensorView query_cu_seqlens{}, key_cu_seqlens{};
 };

@@ -78,8 +78,7 @@ void check_sequences(const AttentionArgs& a, const CallSizes& s) {
     return;
   }
   if (s.batch != 1) refuse_field(kAttention, "cu_seqlens", "need a batch of 1, batch", s.batch);
-  if (!m.query_order.empty() || !m.query_document.empty())
-    refuse_field(kAttention, "cu_seqlens", "exclude orders and documents");
+  if (!m.query_document.empty()) refuse_field(kAttention, "cu_seqlens", "exclude documents");
   const Index sequences = m.query_cu_seqlens.shape[0] - 1;
   if (sequences < 0)
     refuse_field(kAttention, "query_cu_seqlens", "must have at least one entry", Index{0});
