@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLay
 from ._cache_encodings import Encodings
 from ._cache_layer import KeyLayer
 from ._cache_rows import Place, Rows, between
-from ._cache_tap import Session, Tap, learned_positions, remove_tap, session, tap_of
+from ._cache_tap import Session, Tap, end_stale_session, learned_positions, remove_tap, session, tap_of
 from ._cache_tokens import Tokens
 
 if TYPE_CHECKING:
@@ -186,9 +186,10 @@ class KeyCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens that were seen, dropped ones included. During the forward of a model without rotation: keys that are there."""
-        if session() is not None and not self._rotates and not self.learned:
-            return self.tokens.slots
-        return self.tokens.seen
+        if self.tokens.slots == self.tokens.seen or self._rotates or self.learned:
+            return self.tokens.seen
+        end_stale_session()
+        return self.tokens.seen if session() is None else self.tokens.slots
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
         """The slot of the next token."""
@@ -257,6 +258,7 @@ class KeyCache(Cache):
 
     def _whole(self, what: str) -> None:
         """An operation on slots needs all layers to have the same ones."""
+        end_stale_session()
         if session() is not None:
             _refuse(f"{what} must be called between two calls of the model", "a running one")
         if self.tokens.window is not None:

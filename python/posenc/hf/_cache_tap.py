@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import sys
 import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
@@ -57,6 +58,7 @@ class Session:
         self.visible: Any = None  # [batch, queries] of a mask of two axes
         self.arrivals: Any = None  # of sinks
         self.written = False
+        self.frame: Any = None  # of the call
         self.depth = 0
         self.token: Any = None
 
@@ -122,6 +124,17 @@ def session() -> Session | None:
     return _session.get()
 
 
+def end_stale_session() -> None:
+    """Ctrl-C calls no hook: a session whose call is not on the stack is over."""
+    running, frame = session(), sys._getframe()
+    if running is None:
+        return
+    while frame is not None and frame is not running.frame:
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        _session.set(None)
+
+
 def _cache_in(args: tuple[Any, ...], given: dict[str, Any]) -> KeyCache | None:
     from ._cache import KeyCache
 
@@ -134,15 +147,17 @@ def _cache_in(args: tuple[Any, ...], given: dict[str, Any]) -> KeyCache | None:
 
 def _begin(module: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     cache = _cache_in(args, given)
+    if cache is None:
+        return None
+    end_stale_session()
     running = session()
-    if cache is None or (running is not None and running.cache is cache):
-        if running is not None and cache is not None:
-            running.depth += 1
+    if running is not None and running.cache is cache:
+        running.depth += 1
         return None
     names = list(inspect.signature(type(module).forward).parameters)[1:]
     named = {**dict(zip(names, args)), **given}
     new, named = cache._begin(module, named)
-    new.token = _session.set(new)
+    new.frame, new.token = sys._getframe(1), _session.set(new)
     args = tuple(named.pop(n) for n in names[:len(args)])
     return args, named
 
@@ -155,6 +170,7 @@ def _end(module: Any, args: Any, given: Any, made: Any) -> None:
         running.depth -= 1
         return
     _session.reset(running.token)
+    running.frame = None
     if made is not None:
         running.cache._commit(running)
 
@@ -215,7 +231,7 @@ class Tap:
         for root in {id(m): m for m in (model, base) if isinstance(m, torch.nn.Module)}.values():
             self.handles.append(root.register_forward_pre_hook(_begin, with_kwargs=True))
             self.handles.append(root.register_forward_hook(_end, with_kwargs=True, always_call=True))
-        for path, module in model.named_modules():
+        for path, module in decoder_modules(model):
             if makes_rows(module):
                 self.sources.append((path, module))
                 self.handles.append(module.register_forward_hook(functools.partial(_rows_hook, path), with_kwargs=True))
@@ -282,9 +298,21 @@ def remove_tap(model: torch.nn.Module) -> bool:
     return bool(found)
 
 
+def decoder_modules(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Modules of the part that generates text, with their paths in the model; towers of images and sound are not among them."""
+    get: Any = getattr(model, "get_decoder", None)
+    try:
+        decoder = get() if get is not None else model
+    except (AttributeError, NotImplementedError):
+        decoder = model
+    top = next((path for path, m in model.named_modules() if m is decoder), "")
+    inside = top + "." if top else ""
+    return ((path, m) for path, m in model.named_modules() if path == top or path.startswith(inside))
+
+
 def learned_positions(model: torch.nn.Module) -> Iterator[str]:
     """Paths of modules that add positions to the input."""
     words = ("wpe", "embed_positions", "position_embedding", "position_embeddings", "pos_embed", "positions_embed")
-    for path, module in model.named_modules():
+    for path, _ in decoder_modules(model):
         if path.rpartition(".")[2] in words:
             yield path

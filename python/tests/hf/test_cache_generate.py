@@ -165,6 +165,50 @@ def test_accelerated_models():
     assert torch.equal(generate(twin, ids, 5)[0], generate(model, ids, 5)[0])
 
 
+def test_an_image_tower_has_positions_of_its_own():
+    """What adds or rotates positions in the tower is not the decoder's: sinks move, for text and M-RoPE positions."""
+    torch.manual_seed(0)
+    text = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2)
+    vision = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+    llava = transformers.LlavaConfig(text_config=transformers.LlamaConfig(**text), vision_config=transformers.CLIPVisionConfig(**vision), image_token_index=95)
+    mrope = dict(rope_type="default", rope_theta=10000.0, mrope_section=[1, 1, 2])
+    qwen = transformers.Qwen2VLConfig(text_config=dict(**text, rope_parameters=mrope), vision_config=dict(depth=1, embed_dim=32, num_heads=2, hidden_size=32))
+    for config in (llava, qwen):
+        model = transformers.AutoModelForImageTextToText.from_config(config).eval()
+        ids = prompt(model)
+        sequence, logits = generate(model, ids, 30, KeyCache(model, sinks=3, window=9))
+        exact = in_float64(model)
+        with torch.no_grad():
+            want = torch.stack([exact(input_ids=sequence[:, kept(n, 12, 3, 9)], use_cache=False).logits[:, -1] for n in range(12, 42)], 1)
+        assert torch.equal(want.argmax(-1), sequence[:, 12:])
+        assert far(logits, want) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("keys", ("rotated", "unrotated"))
+def test_sixteen_bits(dtype, keys):
+    """As near to float64 as the same model without a cache, on the kept tokens."""
+    model = tiny_models.build("llama", **ONE, **LONG).to(dtype)
+    ids = prompt(model)
+    sequence, logits = generate(model, ids, 30, KeyCache(model, sinks=3, window=9, keys=keys))
+    exact = in_float64(model)
+    with torch.no_grad():
+        want, plain = (torch.stack([m(sequence[:, kept(n, 12, 3, 9)], use_cache=False).logits[:, -1] for n in range(12, 42)], 1) for m in (exact, model))
+    assert far(logits, want) < 1.5 * far(plain, want)
+
+
+def test_a_call_that_was_interrupted_is_over():
+    model = tiny_models.build("llama", **LONG)
+    ids, cache = prompt(model), KeyCache(model)
+    handle = model.model.layers[0].register_forward_hook(lambda *a: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        forward(model, ids, cache)
+    handle.remove()
+    forward(model, ids, cache)
+    assert cache.tokens.end == 12
+    cache.evict(2, 4)
+
+
 def test_a_forward_that_fails_adds_nothing():
     model = tiny_models.build("llama", **LONG)
     ids, cache = prompt(model), KeyCache(model)
