@@ -108,6 +108,8 @@ class KeyCache(Cache):
     # One forward of the model
 
     def _begin(self, module: Any, given: dict[str, Any]) -> tuple[Session, dict[str, Any]]:
+        if module is not self.model and module is not getattr(self.model, "base_model", None):
+            _refuse("the cache must be used with the model that it was made for", f"another {type(module).__name__}")
         inputs = next((given[n] for n in ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
                        if given.get(n) is not None and (n.startswith("decoder") or not module.config.is_encoder_decoder)), None)
         if inputs is None:

@@ -2,15 +2,16 @@
 """A cache in a .safetensors file, with what rotated its keys."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import safetensors
 import torch
-from safetensors.torch import save as to_bytes
+from safetensors.torch import save_file
 
 from ._cache_layer import KeyLayer
 from ._cache_rows import Encoding, Place, TableEncoding
@@ -60,18 +61,16 @@ def save(cache: KeyCache, path: str | os.PathLike[str]) -> None:
             "seen": tokens.seen, "end": tokens.end, "base": tokens.positions.base, "moved": cache.moved,
             "layers": [_layer(x) if isinstance(x, KeyLayer) else None for x in cache.layers],
             "encodings": [{"path": p, "table": isinstance(cache.encodings.known[p], TableEncoding), "scalars": cache.encodings.known[p].scalars} for p in paths]}
-    content = to_bytes({n: x.detach().contiguous() for n, x in tensors.items()},
-                       {"format": _FORMAT, "model": type(cache.model).__name__, "weights": _weights(cache.model), "cache": json.dumps(said)})
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, beside = tempfile.mkstemp(dir=folder, prefix=".posenc-")
+    head = {"format": _FORMAT, "model": type(cache.model).__name__, "weights": _weights(cache.model), "cache": json.dumps(said)}
+    beside = os.path.join(os.path.dirname(os.path.abspath(path)), f".posenc-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
+        save_file({n: x.detach().contiguous() for n, x in tensors.items()}, beside, head)
+        with open(beside, "rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
         raise
 
 

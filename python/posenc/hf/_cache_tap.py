@@ -74,6 +74,9 @@ class Session:
         more = tuple(sorted(given.items()))
         if positions is None or not isinstance(made, tuple) or len(made) != 2 or not all(isinstance(m, torch.Tensor) for m in made):
             return made
+        if "embed_positions" in module._buffers:  # GPT-J and CodeGen of transformers 5.24, sine first
+            self.by_table(path, module, positions, made[1])
+            return made
         encoding = self.cache.encodings.now(path, module, Encoding)
         if self.cache.encodings.trusted(path, module, more, positions):
             cos, sin = encoding.rows(positions, more)
@@ -81,10 +84,10 @@ class Session:
         self.made.append(Made(made[0], path, more, positions))
         return made
 
-    def by_table(self, path: str, module: Any, positions: Tensor) -> None:
-        """A layer reads its own table."""
+    def by_table(self, path: str, module: Any, positions: Tensor, cos: Any = None) -> None:
+        """Rows of a module's own table."""
         self.cache.encodings.now(path, module, TableEncoding)
-        self.made.append(Made(None, path, (), positions))
+        self.made.append(Made(cos, path, (), positions))
 
     def locate(self, key: Tensor, value: Tensor, before: Place | None) -> tuple[Place, Turned] | None:
         """Where the rotated channels are in what a layer hands to the cache, first where they were before; None: nowhere."""

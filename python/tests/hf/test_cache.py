@@ -115,3 +115,17 @@ def test_a_window_of_the_stream_is_a_mask(name):
         want = in_float64(model)(sequence, attention_mask=mask, position_ids=j[None], use_cache=False).logits[:, 11:-1]
     assert torch.equal(want.argmax(-1), sequence[:, 12:])
     assert far(logits, want) < 1e-4
+
+
+@pytest.mark.parametrize("name", ("mistral", "gemma3_text"))
+def test_a_sliding_layer_keeps_its_window(name):
+    more = dict(layer_types=["sliding_attention", "full_attention"]) if name == "gemma3_text" else {}
+    model = tiny_models.build(name, **LONG, sliding_window=7, **more)
+    ids = prompt(model)
+    cache = KeyCache(model)
+    sequence, logits = generate(model, ids, 30, cache)
+    with torch.no_grad():
+        want = in_float64(model)(sequence, use_cache=False).logits[:, 11:-1]
+    assert torch.equal(want.argmax(-1), sequence[:, 12:])
+    assert far(logits, want) < 1e-4
+    assert [x.keys.shape[2] for x in cache.layers] == [6, 41 if more else 6]

@@ -92,6 +92,17 @@ def test_a_prompt_in_chunks_and_a_second_turn():
     assert torch.equal(generate(model, turn, 8, cache)[0], generate(model, turn, 8)[0])
 
 
+def test_a_draft_of_another_model_is_taken_back():
+    model, draft = tiny_models.build("llama", **LONG), tiny_models.build("llama", **ONE, **LONG)
+    ids = prompt(model)
+    for one in (model, draft):
+        one.generation_config.eos_token_id = None
+    cache = KeyCache(model)
+    with torch.no_grad():
+        said = model.generate(ids, past_key_values=cache, assistant_model=draft, max_new_tokens=20, do_sample=False)
+    assert torch.equal(said, generate(model, ids, 20)[0])
+
+
 @pytest.mark.parametrize("name", ("llama", "glm"))
 def test_a_chunk_sees_the_window_before_it_and_itself(name):
     model = tiny_models.build(name, **ONE, **LONG)
@@ -259,6 +270,9 @@ def test_calls_that_are_rejected():
             model(ids, past_key_values=cache, use_cache=False)
     with pytest.raises(ValueError, match="must be an argument of its model's forward"):
         cache.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), 0)
+    other = copy.deepcopy(model)
+    with pytest.raises(ValueError, match="must be used with the model that it was made for, got \"another LlamaForCausalLM"):
+        forward(other, ids, cache)
     forward(model, ids, cache)
     for words, said in (((3, 3), "start 3, stop 3"), ((-1, 3), "start -1, stop 3"), ((2, 13), "start 2, stop 13")):
         with pytest.raises(ValueError, match=said):

@@ -33,7 +33,7 @@ def alone(model, ids, positions=None):
 
 
 @pytest.mark.parametrize("keys", ("rotated", "unrotated"))
-@pytest.mark.parametrize("name", ("llama", "glm", "cohere", "deepseek_v3", "gptj"))
+@pytest.mark.parametrize("name", ("llama", "glm", "cohere", "deepseek_v3", "gptj", "codegen"))
 def test_evicted_tokens_leave_no_gap(name, keys):
     model = tiny_models.build(name, **ONE, **LONG)
     ids = prompt(model, 20)
