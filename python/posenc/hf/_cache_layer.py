@@ -225,5 +225,6 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """The same layer of another cache."""
         other = KeyLayer(cache, self.sliding)
         other.sink, other.place, other.unplaced, other.stale = dict(self.sink), self.place, self.unplaced, self.stale
+        other.record_past = self.record_past
         other._k, other._v, other.raw = self._k.fork(), self._v.fork(), self.raw.fork()
         return other

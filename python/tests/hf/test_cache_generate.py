@@ -138,6 +138,33 @@ def test_crop_takes_tokens_back():
         sliding.crop(-13)
 
 
+@pytest.mark.parametrize("words", (dict(), dict(sinks=2, window=6), dict(sinks=2, window=6, keys="unrotated")))
+def test_sequences_of_the_batch_are_chosen_and_the_cache_is_emptied(words):
+    model = tiny_models.build("llama", **ONE, **LONG)
+    ids, cache = prompt(model, 14, 3), KeyCache(model, **words)
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+
+    def steps(rows, cache, first, last):
+        return forward(model, ids[rows, first:last], cache, attention_mask=mask[rows, :last], position_ids=positions[rows, first:last])
+
+    steps([0, 1, 2], cache, 0, 10)
+    cache.batch_select_indices(torch.tensor([False, True, True]))
+    cache.batch_repeat_interleave(2)
+    steps([1, 1, 2, 2], cache, 10, 13)
+    cache.reorder_cache(torch.tensor([3, 0]))
+    got = steps([2, 1], cache, 13, 14)
+    for row, one in zip((2, 1), got):
+        own = KeyCache(model, **words)
+        for first, last in ((0, 10), (10, 13), (13, 14)):
+            want = steps([row], own, first, last)[0]
+        assert far(one, want) < 1e-5
+    cache.reset()
+    assert cache.get_seq_length() == 0 and cache.layers[0].keys is None
+    assert far(forward(model, ids, cache), forward(model, ids, None)) < 1e-5
+
+
 def test_an_encoder_and_decoder():
     model = tiny_models.build("t5", **ONE)
     ids = prompt(model)
