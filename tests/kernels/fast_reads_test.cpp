@@ -106,6 +106,42 @@ TEST(FastReads, SlicesIndexesAndColumns) {
   }
 }
 
+TEST(FastReads, RunsReadOneNumberOrSeveral) {
+  test::Random random(5);
+  for (const Isa isa : supported_isas()) {
+    const FastReadKernels& reads = fast_read_kernels(isa);
+    constexpr Index rows = 3, row = 150, width = 70;
+    for (const Index size : {1, 3, 14, 16, 33}) {
+      std::vector<FastRun> runs;
+      for (Index j = 0; j + size <= 128; j += size)
+        runs.push_back({j, size, random.integer(0, 30), random.integer(0, 1) == 1});
+      const auto numbers = floats(random, rows * width), x = floats(random, rows * row);
+      std::vector<float> to = x, sums = numbers;
+      const auto count = static_cast<Index>(runs.size());
+      reads.add_runs(to.data(), row, rows, numbers.data(), width, runs.data(), count);
+      reads.sum_runs(sums.data(), width, rows, x.data(), row, runs.data(), count);
+      for (Index r = 0; r < rows; ++r) {
+        std::vector<double> want(128), sum(width);
+        for (Index j = 0; j < 128; ++j) want[static_cast<std::size_t>(j)] = at(x, r * row + j);
+        for (Index k = 0; k < width; ++k)
+          sum[static_cast<std::size_t>(k)] = at(numbers, r * width + k);
+        for (const FastRun& run : runs)
+          for (Index j = 0; j < run.count; ++j) {
+            const Index k = run.first + (run.steps ? j : 0);
+            want[static_cast<std::size_t>(run.at + j)] += at(numbers, r * width + k);
+            sum[static_cast<std::size_t>(k)] += at(x, r * row + run.at + j);
+          }
+        for (Index j = 0; j < 128; ++j)
+          ASSERT_NEAR(at(to, r * row + j), want[static_cast<std::size_t>(j)], 1e-5)
+              << isa_name(isa) << " " << size;
+        for (Index k = 0; k < width; ++k)
+          ASSERT_NEAR(at(sums, r * width + k), sum[static_cast<std::size_t>(k)], 1e-4)
+              << isa_name(isa) << " " << size;
+      }
+    }
+  }
+}
+
 TEST(FastReads, WeightsAreSummedByStep) {
   test::Random random(4);
   for (const Isa isa : supported_isas()) {

@@ -252,6 +252,7 @@ void run_piece(BackwardCall& c, const ConstAttentionResult& d, Index n, Index pa
     count(c, c.stick_gradients, p, h, w.stick_gradients, w);
     c.stick_gradients.give_rest(w, w.g.data(), w.dv.data(), w.stick_gradients);
     run_head(c, p, h, part, dq, w);
+    c.row_gradients.close_tiles(w, w.row_gradients);
     c.value_gradients.end_head(p.b, h, part, w.g.data(), {w.groups.begin(), w.groups.end()},
                                w.value_gradients);
     c.curve_gradients.end_head(p.b, h, p.slice, w.curve_gradients);

@@ -54,6 +54,7 @@ RowGradientsWork RowGradients::work(Index rows, CallArena& arena) const {
     of.rows = arena.array<float>(numbers);
     if (!wanted_[number].to.empty()) of.d_rows = arena.array<float>(numbers);
     if (!t.of_keys) of.d_x = arena.array<float>(rows * width(t));
+    of.classes = arena.array<float>(rows * t.classes.width());
     if (t.of_keys && !t.is_content()) {
       of.d_x = arena.array<float>((call_.Tk + tiles_.rows) * width(t));
       of.y = arena.array<float>(tiles_.tile_keys * width(t));
@@ -70,6 +71,7 @@ RowGradientsWork RowGradients::work(Index rows, CallArena& arena) const {
   });
   w.sums = arena.array<float>(size);
   w.picks = arena.array<std::int32_t>(none() ? 0 : tiles_.tile_keys);
+  w.runs = arena.array<FastRun>(none() ? 0 : tiles_.tile_keys);
   if (!arena.counts()) std::fill(w.sums.begin(), w.sums.end(), 0.0f);
   return w;
 }
@@ -88,6 +90,7 @@ void RowGradients::begin_head(Index b, Index h, RowGradientsWork& w) const noexc
     of.y_first = -1;
     std::fill(of.d_rows.begin(), of.d_rows.end(), 0.0f);
     std::fill(of.d_x.begin(), of.d_x.end(), 0.0f);
+    std::fill(of.classes.begin(), of.classes.end(), 0.0f);
     const float* table = t.table_of(t.slab(b, h, call_.H));
     for (Index step = 0; step < t.steps(); ++step) {
       float* to = at_step(t, of.rows, step);
@@ -125,19 +128,79 @@ void RowGradients::add_each(const RowTerm& t, const RowTile& x, const float* vec
     tiles_.add_outer_along(at_step(t, of.d_rows, step), x.s, vectors, x.rows, count, n);
 }
 
+void RowGradients::clear_sums(const SummedRows& x, RowGradientsWork& w) const noexcept {
+  const Index stride = tiles_.tile_stride;
+  for (Index begin = x.first; begin <= x.last; begin += tiles_.tile_keys) {
+    // Products read the steps of a strip behind the last one.
+    const Index some = std::min(stride, x.last + 1 - begin + tiles_.rows);
+    for (Index i = 0; i < x.rows; ++i) std::fill_n(&sum_at(x, i, begin, w), some, 0.0f);
+  }
+}
+
+float& RowGradients::sum_at(const SummedRows& x, Index row, Index step,
+                            RowGradientsWork& w) const noexcept {
+  const Index at = step - x.first, stride = tiles_.tile_stride;
+  const Index size = (tiles_.tile_rows + tiles_.rows) * stride;  // of the sums of some steps
+  return w.sums[static_cast<std::size_t>(at / tiles_.tile_keys * size + row * stride +
+                                         at % tiles_.tile_keys)];
+}
+
+void RowGradients::multiply_sums(const RowTerm& t, const SummedRows& x, const RowTermWork& forward,
+                                 RowGradientWork& of, RowGradientsWork& w) const noexcept {
+  const Index n = width(t);
+  const float* vectors = forward.x.data() + x.row * n;
+  for (Index begin = x.first; begin <= x.last; begin += tiles_.tile_keys) {
+    const float* sums = &sum_at(x, 0, begin, w);
+    const Index some = std::min(tiles_.tile_keys, x.last + 1 - begin);
+    tiles_.add_rows(of.d_x.data() + x.row * n, sums, at_step(t, of.rows, begin), x.rows, some, n);
+    if (!of.d_rows.empty())
+      tiles_.add_outer(at_step(t, of.d_rows, begin), sums, vectors, x.rows, some, n);
+  }
+}
+
+void RowGradients::add_classes(const RowTerm& t, const RowTile& x, RowGradientWork& of,
+                               RowGradientsWork& w) const noexcept {
+  const Index width = t.classes.width(), key_row = x.row->place.row, stride = tiles_.tile_stride;
+  float* sums = of.classes.data() + x.first * width;
+  if (t.classes.has_runs()) {
+    const Index runs = t.classes.clip(key_row, x.keys, w.runs.data());
+    call_.row_reads.sum_runs(sums, width, x.rows, x.s, stride, w.runs.data(), runs);
+    return;
+  }
+  const std::int32_t* classes = t.classes.key_classes(key_row) + x.keys.begin;
+  for (Index i = 0; i < x.rows; ++i)
+    for (Index j = 0; j < x.keys.end - x.keys.begin; ++j)
+      sums[i * width + classes[j]] += x.s[i * stride + j];
+}
+
+void RowGradients::close_tiles(const FastRowWork& forward, RowGradientsWork& w) const noexcept {
+  for (std::size_t n = 0; n < w.terms.size(); ++n) {
+    const RowTerm& t = call_.rows.all()[n];
+    if (t.classes.none()) continue;
+    RowGradientWork& of = w.terms[n];
+    for (Index row = 0; row < call_.Tq; row += tiles_.tile_rows) {
+      const SummedRows x{row, std::min(tiles_.tile_rows, call_.Tq - row), 0, t.steps() - 1};
+      clear_sums(x, w);
+      for (Index i = 0; i < x.rows; ++i) {
+        const FastRow& r = forward.rows[static_cast<std::size_t>(row + i)];
+        const std::int32_t* picks = t.classes.picks(r.b, r.i);
+        const float* sums = of.classes.data() + (row + i) * t.classes.width();
+        for (Index k = 0; k < t.classes.size(); ++k) sum_at(x, i, picks[k], w) += sums[k];
+      }
+      multiply_sums(t, x, forward.row_terms[n], of, w);
+    }
+  }
+}
+
 void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWork& forward,
                              RowGradientWork& of, RowGradientsWork& w) const noexcept {
   const Index n = width(t), count = x.keys.end - x.keys.begin, stride = tiles_.tile_stride;
-  const float* vectors = forward.x.data() + x.first * n;
+  if (!t.classes.none()) return add_classes(t, x, of, w);
   const auto [first, last] = t.range(call_, *x.row, x.rows, x.keys.begin, count);
-  if (t.by_line && last - first == x.rows + count - 2) return add_each(t, x, vectors, of);
-  const Index size = (tiles_.tile_rows + tiles_.rows) * stride;  // of the sums of some steps
-  for (Index begin = first; begin <= last; begin += tiles_.tile_keys) {
-    float* sums = w.sums.data() + (begin - first) / tiles_.tile_keys * size;
-    // Products read the steps of a strip behind the last one.
-    const Index some = std::min(stride, last + 1 - begin + tiles_.rows);
-    for (Index i = 0; i < x.rows; ++i) std::fill_n(sums + i * stride, some, 0.0f);
-  }
+  if (t.by_line && last - first == x.rows + count - 2)
+    return add_each(t, x, forward.x.data() + x.first * n, of);
+  const SummedRows summed{x.first, x.rows, first, last};
+  clear_sums(summed, w);
   for (Index i = 0; i < x.rows; ++i) {
     const float* s = x.s + i * stride;
     if (first == last && t.by_line) {
@@ -149,19 +212,10 @@ void RowGradients::add_query(const RowTerm& t, const RowTile& x, const RowTermWo
       const Index step = steps[j];
       float sum = s[j++];
       for (; j < count && steps[j] == step; ++j) sum += s[j];
-      if (step < 0) continue;
-      const Index at = step - first;
-      w.sums[static_cast<std::size_t>(at / tiles_.tile_keys * size + i * stride +
-                                      at % tiles_.tile_keys)] += sum;
+      if (step >= 0) sum_at(summed, i, step, w) += sum;
     }
   }
-  for (Index begin = first; begin <= last; begin += tiles_.tile_keys) {
-    const float* sums = w.sums.data() + (begin - first) / tiles_.tile_keys * size;
-    const Index some = std::min(tiles_.tile_keys, last + 1 - begin);
-    tiles_.add_rows(of.d_x.data() + x.first * n, sums, at_step(t, of.rows, begin), x.rows, some, n);
-    if (!of.d_rows.empty())
-      tiles_.add_outer(at_step(t, of.d_rows, begin), sums, vectors, x.rows, some, n);
-  }
+  multiply_sums(t, summed, forward, of, w);
 }
 
 // Those of keys that no query sees are 0.

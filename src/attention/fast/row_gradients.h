@@ -16,16 +16,18 @@ namespace posenc::inline v0::detail {
 
 // One term and one head, of one thread.
 struct RowGradientWork {
-  std::span<float> rows;    // [steps, and some before and behind][width]: of the table
-  std::span<float> d_rows;  // the same: their gradients; empty: not wanted
-  std::span<float> d_x;     // [rows of queries][width], or of keys that the term comes with
-  std::span<float> y;       // [tile_keys][width]: such keys of a tile
-  Index y_first = -1;       // the first key of that tile
+  std::span<float> rows;     // [steps, and some before and behind][width]: of the table
+  std::span<float> d_rows;   // the same: their gradients; empty: not wanted
+  std::span<float> d_x;      // [rows of queries][width], or of keys that the term comes with
+  std::span<float> y;        // [tile_keys][width]: such keys of a tile
+  Index y_first = -1;        // the first key of that tile
+  std::span<float> classes;  // [rows of queries][RowClasses::width]: sums of s
 };
 struct RowGradientsWork {
   std::span<RowGradientWork> terms;
   std::span<float> sums;  // of s by step
   std::span<std::int32_t> picks;
+  std::span<FastRun> runs;
 };
 
 // Rows of one head and a tile of keys.
@@ -49,6 +51,8 @@ class RowGradients {
   bool adds_to_q() const noexcept;
   // Before the tiles of a head, and after them.
   void begin_head(Index b, Index h, RowGradientsWork&) const noexcept;
+  // Sums by class become gradients, before add_content.
+  void close_tiles(const FastRowWork&, RowGradientsWork&) const noexcept;
   void end_head(Index b, Index h, const RowGradientsWork&) noexcept;
   void add(const RowTile&, const FastRowWork&, RowGradientsWork&) const noexcept;
   // to[c] += gradient of q of row i, without the factor of the query.
@@ -66,6 +70,16 @@ class RowGradients {
   float* at_step(const RowTerm&, std::span<float>, Index step) const noexcept;
   void add_query(const RowTerm&, const RowTile&, const RowTermWork&, RowGradientWork&,
                  RowGradientsWork&) const noexcept;
+  void add_classes(const RowTerm&, const RowTile&, RowGradientWork&,
+                   RowGradientsWork&) const noexcept;
+  // Of some rows, which `sums` of w has by step from `first` to `last`.
+  struct SummedRows {
+    Index row, rows, first, last;
+  };
+  void clear_sums(const SummedRows&, RowGradientsWork&) const noexcept;
+  float& sum_at(const SummedRows&, Index row, Index step, RowGradientsWork&) const noexcept;
+  void multiply_sums(const RowTerm&, const SummedRows&, const RowTermWork&, RowGradientWork&,
+                     RowGradientsWork&) const noexcept;
   void add_each(const RowTerm&, const RowTile&, const float* x, RowGradientWork&) const noexcept;
   void add_keys(const RowTerm&, const RowTile&, const PackedKeys&, RowGradientWork&,
                 RowGradientsWork&) const noexcept;

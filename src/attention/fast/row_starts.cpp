@@ -37,6 +37,7 @@ RowTermWork::RowTermWork(const RowTerm& t, const FastKernels& k, Index rows, Ind
   if (!t.by_line) {
     width = block_count(t.steps(), panel) * panel;
     products = arena.array<float>(rows * width);
+    numbers = arena.array<float>(rows * t.classes.width());
     return;
   }
   // The line moves on by a block, so that a strip meets rows - 1 steps again.
@@ -58,6 +59,12 @@ bool take_row_vector(const FastCall& c, const RowTerm& t, const FastRow& r, floa
 const std::int32_t* pick_rows(const FastCall& c, const RowTerm& t, const FastRow& r, Run keys,
                               Index count, std::int32_t* to) noexcept {
   const auto none = static_cast<std::int32_t>(t.steps() - 1);
+  if (!t.classes.none()) {
+    const std::int32_t* picks = t.classes.picks(r.b, r.i);
+    const std::int32_t* key = t.classes.key_classes(r.place.row) + keys.begin;
+    for (Index j = 0; j < count; ++j) to[j] = keys.begin + j < keys.end ? picks[key[j]] : none;
+    return to;
+  }
   for (Index j = 0; j < count; ++j) {
     const Index key = keys.begin + j,
                 picked = key < keys.end ? picked_row(c, *t.term, r, key) : Index{-1};
@@ -225,26 +232,38 @@ class StripAdder {
   void add_pairs(const RowTerm& t, RowTermWork& of) noexcept {
     RowTermWork::Panels& held = of.held[static_cast<std::size_t>(&g_ - w_.groups.data())];
     float* products = of.products.data() + g_.first * of.width;
-    if (held.count == 0) multiply(t, of, 0, held.count = of.width / panel_, products);
+    if (held.count == 0) {
+      multiply(t, of, 0, held.count = of.width / panel_, products);
+      if (!t.classes.none()) fill_classes(t, of);
+    }
     own();
+    if (!t.classes.none()) return add_classes(t, of);
+    for (Index n = 0; n < g_.count; ++n)
+      c_.row_reads.add_indexed(row(n), products + n * of.width, pick(t, n), count_);
+  }
+  // The number of each class of keys.
+  void fill_classes(const RowTerm& t, RowTermWork& of) noexcept {
+    const Index width = t.classes.width();
     for (Index n = 0; n < g_.count; ++n) {
-      const float* x = products + n * of.width;
-      if (t.key_class.empty())
-        c_.row_reads.add_indexed(row(n), x, pick(t, n), count_);
-      else
-        add_classes(t, x, n);
+      float* to = of.numbers.data() + (g_.first + n) * width;
+      std::fill_n(to, width, 0.0f);
+      c_.row_reads.add_indexed(to, of.products.data() + (g_.first + n) * of.width,
+                               t.classes.picks(g_.row[n].b, g_.row[n].i), width);
     }
   }
-  // Of a pair of classes: one number for each class of keys.
-  void add_classes(const RowTerm& t, const float* x, Index n) noexcept {
-    const IndexPair& p = t.term->pair;
-    const FastRow& r = g_.row[n];
-    const std::int32_t* rows = p.row + read_index(p.query_class, r.b, r.i) * p.key_classes;
-    float numbers[64];
-    for (Index k = 0; k < p.key_classes; ++k) numbers[k] = rows[k] < 0 ? 0 : x[rows[k]];
-    const Index key_row = p.key_class.shape[0] == 1 ? 0 : r.place.row;
-    c_.row_reads.add_indexed(row(n), numbers, t.key_class.data() + key_row * c_.Tk + keys_.begin,
-                             count_);
+  void add_classes(const RowTerm& t, const RowTermWork& of) noexcept {
+    const Index width = t.classes.width(), key_row = g_.row->place.row;
+    const float* numbers = of.numbers.data() + g_.first * width;
+    if (t.classes.has_runs()) {
+      const Run some{keys_.begin, std::min(c_.Tk, keys_.begin + count_)};
+      const Index runs = t.classes.clip(key_row, some, w_.key_runs.data());
+      c_.row_reads.add_runs(own_, w_.block_keys, g_.count, numbers, width, w_.key_runs.data(),
+                            runs);
+      return;
+    }
+    for (Index n = 0; n < g_.count; ++n)
+      c_.row_reads.add_indexed(row(n), numbers + n * width,
+                               t.classes.key_classes(key_row) + keys_.begin, count_);
   }
 
   // Products of the keys of the block with steps [first, last]: step s and key j at [s * block_keys + j].

@@ -26,6 +26,7 @@ struct RowTermWork {
   std::span<float> kept;      // [rows][kept_width]: the last panels of the block of keys before
   std::span<Panels> held;     // by group: what is kept
   std::span<float> products;  // by line: [rows of a strip][width]; else [rows][width], all steps
+  std::span<float> numbers;   // [rows][RowClasses::width]: of classes of keys
   Index width = 0, kept_width = 0;
   // Of keys.
   const float* packed = nullptr;      // vectors of the block of keys, in panels

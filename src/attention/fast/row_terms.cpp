@@ -15,8 +15,6 @@ namespace {
 
 // Tables of fewer steps are converted sooner than they are read.
 constexpr Index kFewestSteps = 512;
-// Classes of keys that a row of queries keeps a number of.
-constexpr Index kMostClasses = 64;
 
 const ProductTerm& product_of(const Term& t) noexcept {
   return std::get<ProductTerm>(t);
@@ -57,7 +55,7 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     t.number = number;
     t.term = &product_of(term), t.of_keys = is_of_keys(term), t.channels = t.term->table.shape[3];
     static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
-    find_classes(t, arena);
+    if (!t.by_line && !t.of_keys) t.classes = RowClasses(c, *t.term, t.steps() - 1, arena);
     t.in_place = few_queries && reads_in_place(t);
     pack_table(t, k, arena, executor);
     if (const ConstHeads& x = t.term->key.given; t.of_keys && x.data != nullptr)
@@ -89,22 +87,6 @@ bool RowTerms::is_key_bounded(Index row, Index j) const noexcept {
 
 bool RowTerms::hold_numbers() const noexcept {
   return std::any_of(all_.begin(), all_.end(), [](const RowTerm& t) { return t.holds_numbers; });
-}
-
-void RowTerms::find_classes(RowTerm& t, CallArena& arena) {
-  const IndexPair& p = t.term->pair;
-  const auto& lines = t.term->lines;
-  const bool alone = std::all_of(lines.begin(), lines.end(),
-                                 [](const IndexLine& line) { return line.row == nullptr; });
-  if (p.row == nullptr || !alone || t.of_keys || p.key_classes > kMostClasses) return;
-  const Index rows = p.key_class.shape[0];
-  const std::span<std::int32_t> classes = arena.array<std::int32_t>(rows * call_.Tk + kLineMargin);
-  t.key_class = classes;
-  if (arena.counts()) return;
-  for (Index n = 0; n < rows * call_.Tk; ++n)
-    classes[static_cast<std::size_t>(n)] =
-        static_cast<std::int32_t>(read_index(p.key_class, n / call_.Tk, n % call_.Tk));
-  std::fill_n(classes.end() - kLineMargin, kLineMargin, 0);
 }
 
 bool RowTerms::reads_in_place(const RowTerm& t) const noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 #include <span>
 
+#include "attention/fast/row_classes.h"
 #include "attention/fast/row_steps.h"
 #include "attention/fast/starts.h"
 #include "kernels/attention/fast_reads.h"
@@ -18,8 +19,8 @@ struct RowTerm : RowSteps {
   bool of_keys = false;
   Index channels = 0;
 
-  // By classes alone: [R|1][Tk], the class of a key.
-  std::span<const std::int32_t> key_class;
+  // Of queries, not by a line.
+  RowClasses classes;
 
   // Each row is read once or twice a call, as doubles: decode_rows.h converts those that it needs, and `table` is empty.
   bool in_place = false;
@@ -66,7 +67,6 @@ class RowTerms {
   bool hold_numbers() const noexcept;
 
  private:
-  void find_classes(RowTerm&, CallArena&);
   bool reads_in_place(const RowTerm&) const noexcept;
   void pack_table(RowTerm&, const FastKernels&, CallArena&, const Executor&);
 

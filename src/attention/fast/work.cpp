@@ -154,14 +154,16 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   rows = BoundedList(arena.array<FastRow>(count));
   groups = BoundedList(arena.array<RowGroup>(count));
   left = arena.array<std::uint8_t>(count);
-  starts = arena.array<float>(c.kernels.rows * keys);
+  // Runs of keys write a vector behind the last one.
+  starts = arena.array<float>(c.kernels.rows * keys + kMostLanes);
   start = arena.array<double>(keys);
   runs = RunList(arena.array<Run>(keys / 2 + 2));
   const std::span<const RowTerm> terms = c.rows.all();
   row_terms = arena.made<RowTermWork>(static_cast<Index>(terms.size()), [&](Index n) {
     return RowTermWork(terms[static_cast<std::size_t>(n)], c.kernels, count, keys, arena);
   });
-  row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys);
+  row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys + kMostLanes);
+  key_runs = arena.array<FastRun>(c.rows.none() ? 0 : keys);
   picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
   const Index strip_rows = std::max(c.kernels.rows, kFewRows);
   region_starts = arena.array<float>(c.regions.none() ? 0 : strip_rows * keys);

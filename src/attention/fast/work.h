@@ -135,6 +135,7 @@ struct FastRowWork {
   std::span<RowTermWork> row_terms;
   std::span<float> row_starts;     // like `starts`, where those belong to others
   std::span<float> region_starts;  // the same, of one region
+  std::span<FastRun> key_runs;     // RowClasses::clip
   std::span<std::int32_t> picks;   // rows of a table, of one row and a block of keys
   PackedKeys packed_keys{nullptr, {}, 0, {0, 0}};
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent

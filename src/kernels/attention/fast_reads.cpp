@@ -68,6 +68,45 @@ void AddSlice(float* to, const float* from, Index count) noexcept {
   for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(to + j), LoadF(from + j)));
 }
 
+// The first n lanes; 0 behind them.
+HWY_INLINE F FirstF(F x, Index n) {
+#if HWY_HAVE_SCALABLE
+  return n > 0 ? x : 0;
+#else
+  return n >= kLanes ? x : hn::IfThenElseZero(hn::FirstN(FTag(), static_cast<std::size_t>(n)), x);
+#endif
+}
+void AddRuns(float* to, Index to_row, Index rows, const float* numbers, Index numbers_row,
+             const FastRun* runs, Index count) noexcept {
+  for (Index r = 0; r < rows; ++r, to += to_row, numbers += numbers_row)
+    for (const FastRun* run = runs; run < runs + count; ++run) {
+      float* y = to + run->at;
+      const float* x = numbers + run->first;
+      const F one = SetF(*x);
+      for (Index j = 0; j < run->count; j += kLanes) {
+        const F add = run->steps ? LoadF(x + j) : one;
+        StoreF(y + j, AddF(LoadF(y + j), FirstF(add, run->count - j)));
+      }
+    }
+}
+void SumRuns(float* sums, Index sums_row, Index rows, const float* x, Index x_row,
+             const FastRun* runs, Index count) noexcept {
+  for (Index r = 0; r < rows; ++r, sums += sums_row, x += x_row)
+    for (const FastRun* run = runs; run < runs + count; ++run) {
+      const float* from = x + run->at;
+      float* to = sums + run->first;
+      F sum = SetF(0);
+      for (Index j = 0; j < run->count; j += kLanes) {
+        const F some = FirstF(LoadF(from + j), run->count - j);
+        if (run->steps)
+          StoreF(to + j, AddF(LoadF(to + j), some));
+        else
+          sum = AddF(sum, some);
+      }
+      if (!run->steps) *to += SumF(sum);
+    }
+}
+
 void Copy(float* to, Index to_row, const float* from, Index from_row, Index rows,
           Index count) noexcept {
   for (Index r = 0; r < rows; ++r)
@@ -171,6 +210,8 @@ constexpr FastReadKernels kReadKernels{{Products<kStripRows>, Products<kFewRows>
                                        AddSlice,
                                        AddIndexed,
                                        AddColumns,
+                                       AddRuns,
+                                       SumRuns,
                                        Copy,
                                        SumSteps,
                                        Narrow};

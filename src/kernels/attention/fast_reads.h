@@ -7,6 +7,12 @@
 
 namespace posenc::inline v0::detail {
 
+// Keys [at, at + count) that read the numbers from `first` on, one after the other, or only that one.
+struct FastRun {
+  Index at = 0, count = 0, first = 0;
+  bool steps = false;
+};
+
 struct FastReadKernels {
   // to[r][n] = start[n] + sum_c a[r][c] b[c][n], n of `panels` panels; start null: 0. Rows of `to` and `a` lie to_row and
   // a_row apart, panels of b b_panel. By number of rows, as FastKernels::strip.
@@ -26,6 +32,13 @@ struct FastReadKernels {
   // to[r][j] += from[index[j - r]][j]. Rows of `to` and `from` lie to_row and from_row apart.
   void (*add_columns)(float* to, Index to_row, Index rows, const float* from, Index from_row,
                       const std::int32_t* index, Index count) noexcept;
+  // to[r][j] += the number of row r that key j reads. Rows of `to` and numbers lie to_row and numbers_row apart. A vector
+  // may be read and written behind a run and its numbers.
+  void (*add_runs)(float* to, Index to_row, Index rows, const float* numbers, Index numbers_row,
+                   const FastRun*, Index runs) noexcept;
+  // The other way: sums of x[r][j] by the number that key j reads.
+  void (*sum_runs)(float* sums, Index sums_row, Index rows, const float* x, Index x_row,
+                   const FastRun*, Index runs) noexcept;
   // to[r][j] = from[r][j]
   void (*copy)(float* to, Index to_row, const float* from, Index from_row, Index rows,
                Index count) noexcept;
