@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decode step of a random Llama (2 layers, 8 heads of 128) after many cached keys: transformers' DynamicCache and posenc's KeyCache in turn.
 
-python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--moves] [TOKENS ...]
+python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--accelerate] [--moves] [TOKENS ...]
 
 Prints medians of milliseconds and the ratio of each pair. Keys are random numbers: only time is measured. With --moves evict, shift,
-fork and append of half the tokens are timed too.
+fork and append of half the tokens are timed too. With --accelerate posenc computes the attention of all caches.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Callable
 
 import torch
 import transformers
-from posenc.hf import KeyCache
+from posenc.hf import KeyCache, accelerate
 
 transformers.logging.set_verbosity_error()
 HEADS, CHANNELS = 8, 128
@@ -60,11 +60,14 @@ def main() -> None:
     words.add_argument("--threads", type=int, default=1)
     words.add_argument("--rounds", type=int, default=7)
     words.add_argument("--dtype", default="float32")
+    words.add_argument("--accelerate", action="store_true", help="attention by posenc")
     words.add_argument("--moves", action="store_true", help="evict, shift, fork and append in place of steps")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     dtype = getattr(torch, given.dtype)
     net = model(dtype)
+    if given.accelerate:
+        accelerate(net)
     ids = torch.ones(1, 1, dtype=torch.long)
     for tokens in given.tokens:
         caches = {kind: filled(kind, net, tokens, dtype) for kind in ("DynamicCache", "KeyCache", "unrotated")}

@@ -14,10 +14,15 @@ import torch
 from posenc.hf import KeyCache
 
 SINKS, WINDOW = 4, 28
+ENCODERS = ("bert", "electra", "roberta", "roformer")  # decoders by a word of the config only
+
+
+def build(name, **more):
+    return shared.tiny_models.build(name, **more, **(dict(is_decoder=True) if name in ENCODERS else {}))
 
 
 def plain(name, tokens):
-    model = shared.tiny_models.build(name, **shared.LONG)
+    model = build(name, **shared.LONG)
     ids = shared.prompt(model)
     said, _ = shared.generate(model, ids, tokens, KeyCache(model))
     with torch.no_grad():
@@ -26,7 +31,7 @@ def plain(name, tokens):
 
 
 def windowed(name, tokens, keys):
-    model = shared.tiny_models.build(name, num_hidden_layers=1, num_layers=1, **shared.LONG)
+    model = build(name, num_hidden_layers=1, num_layers=1, **shared.LONG)
     ids = shared.prompt(model)
     said, _ = shared.generate(model, ids, tokens, KeyCache(model, sinks=SINKS, window=WINDOW, keys=keys))
     exact = shared.in_float64(model)
@@ -42,7 +47,7 @@ def main():
     given = words.parse_args()
     for name in given.types or shared.tiny_models.ALL:
         try:
-            model = shared.tiny_models.build(name)
+            model = build(name)
         except Exception as problem:
             print(f"{name}: not built: {str(problem)[:80]}", flush=True)
             continue
