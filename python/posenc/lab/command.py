@@ -205,13 +205,15 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _report(rows: list[dict[str, Any]], a: argparse.Namespace, errors: list[str]) -> int:
+    for line in errors:
+        sys.stderr.write(f"lab: {line}\n")
+    if not rows:  # every run ended with an error
+        return 1
     written, made = report.write(rows, a.out), claims.judge(rows)
     if a.json:
         print(json.dumps({"schema": "posenc.lab_report/1", "claims": made, "results": rows, "errors": errors}, ensure_ascii=False))
     else:
         print(report.text(rows))
-    for line in errors:
-        sys.stderr.write(f"lab: {line}\n")
     sys.stderr.write(f"{a.out / 'report.html'} and {len(written) - 1} more files\n")
     failed = [c["name"] for c in made if c["verdict"] == "fail"]
     if a.check and (failed or any("failed" in row for row in rows)):

@@ -2,6 +2,7 @@
 """Training of one run: AdamW, warm-up, cosine to a tenth; checkpoints that continue with the same bits."""
 from __future__ import annotations
 
+import io
 import math
 import os
 import time
@@ -111,9 +112,14 @@ class Run:
         assert self.checkpoint is not None
         state = {"model": self.model.state_dict(), "adam": self.adam.state_dict(), "generator": self.generator.get_state(),
                  "step": self.step, "seconds": self.seconds, "mean": self.mean}
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        os.replace(part, self.checkpoint)
+        part, data = self.checkpoint.with_suffix(".part"), io.BytesIO()
+        torch.save(state, data)  # into a file it would not say that the disk is full
+        try:
+            part.write_bytes(data.getbuffer())
+            os.replace(part, self.checkpoint)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
     def _continue(self) -> None:
         if self.checkpoint is None or not self.checkpoint.exists():

@@ -129,6 +129,25 @@ def test_the_same_hashes_after_a_kill_and_with_two_workers(tmp_path):
     assert not list(tmp_path.glob("killed/checkpoints/*"))
 
 
+def test_a_full_disk_is_named(tmp_path):
+    from posenc.lab.tasks import Options
+    from posenc.lab.train import Run
+
+    run = Run("shift", "rope", 0, Options(train=8, test=8, width=16, heads=2, layers=1, steps=1), tmp_path / "one.pt")
+    (tmp_path / "one.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        run._write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_that_all_end_with_an_error_are_named(lab, tmp_path, capsys, monkeypatch):
+    from posenc.lab import runs
+
+    monkeypatch.setattr(runs.Queue, "run", lambda self: ["shift rope seed 0: OSError: No space left on device"])
+    assert lab("shift", *SMALL, "--steps", 1, "--scheme", "rope", "-o", "out") == 1
+    assert capsys.readouterr().err.endswith("lab: shift rope seed 0: OSError: No space left on device\n")
+
+
 def test_two_programs_do_not_write_to_one_folder(lab, tmp_path, capsys):
     import fcntl
 

@@ -108,6 +108,32 @@ def test_a_wide_beam_finds_the_best_of_all(seed):
     assert search(made, x, lengths, limits, beam=64) == wanted
 
 
+def written_out(made, x, length, limit, beam):
+    """The whole text again for each hypothesis, without a cache."""
+    memory, going, best = made.encode(x[None, :length], torch.tensor([length])), [(0.0, [])], (-math.inf, [])
+    for step in range(1, limit + 1):
+        found = []
+        for total, text in going:
+            p = made.decode(torch.tensor([[START, *text]]), memory, torch.tensor([length])).log_softmax(-1)[0, -1]
+            found += [(total + float(p[c]), text, c) for c in range(len(p)) if c not in (PAD, UNKNOWN, START)]
+        found = sorted(found, key=lambda f: -f[0])[:2 * beam]
+        best = max([best, *((value / penalty(step), text) for value, text, c in found[:beam] if c == END)], key=lambda b: b[0])
+        going = [(value, [*text, c]) for value, text, c in found if c != END][:beam]
+        if going[0][0] / penalty(limit) <= best[0]:
+            break
+    return best[1] if best[0] > -math.inf else going[0][1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_is_one_without_a_cache(seed):
+    made, (x, lengths) = model("rope", seed, characters=12), sentences()
+    limits = torch.tensor([9, 7, 11])
+    with torch.no_grad():
+        made.head.weight *= 2  # hypotheses change places
+        wanted = [written_out(made, *row, 3) for row in zip(x, lengths.tolist(), limits.tolist())]
+    assert search(made, x, lengths, limits, beam=3) == wanted
+
+
 def test_the_length_penalty_is_that_of_wu():
     assert penalty(1, 0.6) == 1 and penalty(7, 1.0) == 2 and abs(penalty(19, 0.5) - 2) < 1e-12
 
