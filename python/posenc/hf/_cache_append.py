@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from ._cache import KeyCache
 
 
-def _next_position(cache: KeyCache) -> int:
-    tokens = cache.tokens
-    if tokens.positions.data is None or tokens.end == 0:
-        return tokens.end
-    return int(tokens.positions.view(0, tokens.end).max()) + 1
+def _by_row(positions: Tensor, largest: bool) -> Tensor:
+    """The largest or smallest position of each sequence, [batch, 1]."""
+    flat = positions if positions.dim() == 2 else positions.transpose(0, 1).flatten(1)
+    return flat.amax(-1, keepdim=True) if largest else flat.amin(-1, keepdim=True)
 
 
 def _positions(cache: KeyCache, other: KeyCache, at: int | None) -> Any:
     """Of the other's tokens where they come to; None: the model has no positions that move."""
-    place = _next_position(cache) if at is None else at
     if other.tokens.positions.data is None:
         if at is not None:
             raise ValueError(f"[hf KeyCache] at must not be given for a model that rotates nothing, got {at}")
         return None
+    place: Any = 0 if at is None else at
+    if at is None and cache.tokens.end:
+        place = _by_row(cache.tokens.positions.view(0, cache.tokens.end), True) + 1
     old = other.tokens.positions.view(0, other.tokens.end)
-    new = old - old.min() + place
+    new = old - _by_row(old, False) + place
     if int(new.abs().max()) > 2**37:
         raise ValueError(f"[hf KeyCache] positions must be at most 2^37, got {int(new.abs().max())}")
     return new

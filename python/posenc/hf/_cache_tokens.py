@@ -138,8 +138,6 @@ class Tokens:
             if apart is None or bool(apart.all()):
                 return None
             given = torch.ones(apart.shape[0], self.seen + queries, dtype=torch.long)
-        if given.shape[1] == queries and self.seen:
-            given = torch.cat([given.new_ones(given.shape[0], self.seen), given], 1)
         if given.shape[1] != self.seen + queries:
             raise ValueError(f"[hf KeyCache] attention_mask must have a column for each of {self.seen} tokens before and {queries} new ones, got {given.shape[1]}")
         if not self.dropping and self.index is None:

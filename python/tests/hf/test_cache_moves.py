@@ -88,7 +88,24 @@ def test_a_chunk_is_used_at_another_place(name, first, second):
     assert far(got[:, -1], alone(model, ids[:, 8:])) < 1e-4
 
 
-def test_positions_by_axes_move(monkeypatch):
+@pytest.mark.parametrize("keys", ("rotated", "unrotated"))
+def test_rows_with_padding_count_their_own_tokens(keys):
+    """A chunk follows the last token of each row, and a gap closes by as many positions as the row loses."""
+    model = tiny_models.build("llama", **ONE, **LONG)
+    ids, mask = prompt(model, 20, 2), torch.ones(2, 20, dtype=torch.long)
+    mask[1, :3] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    cache, chunk = KeyCache(model, keys=keys), KeyCache(model)
+    forward(model, ids[:, :12], cache, attention_mask=mask[:, :12], position_ids=positions[:, :12])
+    forward(model, ids[:, 12:19], chunk)
+    cache.append(chunk)
+    cache.evict(2, 6)
+    got = forward(model, ids[:, 19:], cache, attention_mask=mask, position_ids=positions[:, 19:])
+    for row, kept in enumerate(([0, 1, *range(6, 20)], range(6, 20))):
+        assert far(got[row, -1:], alone(model, ids[row:row + 1, list(kept)])) < 1e-4
+
+
+def test_positions_by_axes_move():
     config = transformers.Qwen2VLTextConfig(
         vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}, initializer_range=0.2)
