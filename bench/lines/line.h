@@ -47,6 +47,7 @@ RotarySpec llama31();  // Llama-3.1 8B's, 64 pairs
 std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();
+std::vector<Line> rerotation_lines();  // cached keys that move
 std::vector<Line> input_lines();
 std::vector<Line> embed_lines();
 std::vector<Line> pope_lines();

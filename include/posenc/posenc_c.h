@@ -70,9 +70,9 @@ typedef enum posenc_row_layout {
 
 /* Whether cached keys can be moved, see rotary/rerotate.h. */
 typedef enum posenc_verdict {
-  POSENC_EXACT = 0,
-  POSENC_APPROXIMATE = 1,
-  POSENC_IMPOSSIBLE = 2
+  POSENC_KEPT = 0,
+  POSENC_MOVED = 1,
+  POSENC_REFUSED = 2
 } posenc_verdict;
 
 /* A call whose largest position + 1 is a length for which the plan's frequencies are not valid. */
@@ -229,8 +229,8 @@ POSENC_API posenc_status posenc_row_gradients(const posenc_plan* plan, const cha
                                               const PosencDLTensor* d_cos,
                                               const PosencDLTensor* d_sin, posenc_error* error);
 
-/* Cached keys, in place, from one plan's positions to another's. Rejected unless the verdict is
-   exact. reason (may be null) gets the sentence that goes with the verdict. */
+/* Cached keys, in place, from one plan's positions to another's. Rejected if the verdict is
+   refused. reason (may be null) gets the sentence that goes with the verdict. */
 POSENC_API posenc_status posenc_can_rerotate(const posenc_plan* from, const posenc_plan* to,
                                              posenc_verdict* verdict, posenc_error* reason,
                                              posenc_error* error);

@@ -38,8 +38,7 @@ void rerotate_in_place(nb::handle keys, nb::handle before, nb::handle after,
 
 nb::object verdict(nb::handle before, nb::handle after) {
   const Rerotation r = can_rerotate(spec_of(before, kRerotate), spec_of(after, kRerotate));
-  constexpr const char* kWords[] = {"exact", "approximate", "impossible"};
-  return nb::make_tuple(kWords[static_cast<std::size_t>(r.verdict)], r.reason);
+  return nb::make_tuple(std::string(enum_text(r.verdict)), r.reason);
 }
 
 nb::object gradients(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::handle d_q,
@@ -231,12 +230,15 @@ void add_keys(nb::module_& m) {
                 "RotaryPlan, *, old_positions: PositionsLike, new_positions: PositionsLike, order: "
                 "str | None = None) -> None"),
         "Moves cached keys, in place, to other positions or from the encoding `before` to `after`. "
-        "A plan states context and precision. Raises if the result is not exact; `can_rerotate` "
-        "gives the reason.");
+        "A plan states context and precision. Raises if the move is refused; `can_rerotate` gives "
+        "the "
+        "reason.");
   m.def("can_rerotate", &verdict, nb::arg("before").none(), nb::arg("after").none(),
         nb::sig("def can_rerotate(before: EncodingLike | RotaryPlan, after: EncodingLike | "
                 "RotaryPlan) -> tuple[str, str]"),
-        "Whether cached keys can move: exact, approximate or impossible, and the reason.");
+        "What happens to cached keys: kept (only those whose position changes are rewritten), "
+        "moved or "
+        "refused, and the reason.");
 }
 
 }  // namespace

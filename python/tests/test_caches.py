@@ -20,7 +20,7 @@ def test_moved_keys_are_those_of_the_new_positions(random, dtype, bound, after):
     keys = random.normal(size=(2, 6, 3, 16)).astype(dtype)
     old, new = numpy.array([0, 5, 7, 900, 901, 4000]), numpy.array([9, 0, 100, 3, -2, 70])
     cached = posenc.rotate(ROPE, keys, positions=old, order="bthd")
-    assert posenc.can_rerotate(ROPE, after)[0] == "exact"
+    assert posenc.can_rerotate(ROPE, after)[0] == ("kept" if after is ROPE else "moved")
     assert posenc.rerotate_(cached, ROPE, after, old_positions=old, new_positions=new, order="bthd") is None
     want = posenc.rotate(after, keys, positions=new, order="bthd")
     assert numpy.abs(cached.astype(float) - want.astype(float)).max() < bound
@@ -29,7 +29,7 @@ def test_moved_keys_are_those_of_the_new_positions(random, dtype, bound, after):
 def test_a_plan_says_context_and_precision(random):
     keys = random.normal(size=(4, 2, 16)).astype(numpy.float32)
     long, theirs = posenc.RotaryPlan(DYNAMIC, context=64), posenc.RotaryPlan(ROPE, precision="hf_float32")
-    assert posenc.can_rerotate(long, ROPE)[0] == "approximate"
+    assert posenc.can_rerotate(long, ROPE)[0] == "refused"
     old, new = {"old_positions": range(10**5, 10**5 + 4)}, {"new_positions": range(40, 44)}
     cached = theirs.rotate(keys, positions=old["old_positions"])
     want, exactly = rotated(keys, range(40, 44), posenc.frequencies(ROPE)), cached.copy()
@@ -39,7 +39,7 @@ def test_a_plan_says_context_and_precision(random):
     assert numpy.abs(exactly - want).max() > 1e-4, "as if they had been rotated exactly"
     for other, said in ((posenc.Rope(head_dim=16, pairing="interleaved"), "pairing"), (posenc.Rope(head_dim=8, pairing="half_split"), "head")):
         verdict, reason = posenc.can_rerotate(ROPE, other)
-        assert verdict == "impossible" and said in reason
+        assert verdict == "refused" and said in reason
         with pytest.raises(ValueError, match=r"\[rerotate\] "):
             posenc.rerotate_(cached, ROPE, other, old_positions=range(4), new_positions=range(4))
 

@@ -98,10 +98,7 @@ posenc_status posenc_can_rerotate(const posenc_plan* from, const posenc_plan* to
   return guarded(error, [&] {
     const posenc::Rerotation r =
         posenc::can_rerotate(need(from, "from").plan.spec(), need(to, "to").plan.spec());
-    using Verdict = posenc::Rerotation::Verdict;
-    need(verdict, "verdict") = r.verdict == Verdict::exact         ? POSENC_EXACT
-                               : r.verdict == Verdict::approximate ? POSENC_APPROXIMATE
-                                                                   : POSENC_IMPOSSIBLE;
+    need(verdict, "verdict") = static_cast<posenc_verdict>(r.verdict);
     report(reason, POSENC_OK, r.reason.c_str());
   });
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "posenc/posenc_c.h"
+#include "posenc/rotary/rerotation_c.h"
 
 namespace posenc::inline v0::c {
 
@@ -50,6 +51,14 @@ struct StructFields<posenc_plan_info> {
       POSENC_C_FIELD(posenc_plan_info, valid_to),
       POSENC_C_FIELD(posenc_plan_info, attention_factor),
       POSENC_C_FIELD(posenc_plan_info, logit_factor),
+  };
+};
+template <>
+struct StructFields<posenc_key_pages> {
+  static constexpr FieldPlace list[] = {
+      POSENC_C_FIELD(posenc_key_pages, struct_size), POSENC_C_FIELD(posenc_key_pages, pages),
+      POSENC_C_FIELD(posenc_key_pages, count),       POSENC_C_FIELD(posenc_key_pages, out),
+      POSENC_C_FIELD(posenc_key_pages, tokens),
   };
 };
 template <>

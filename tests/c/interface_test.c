@@ -279,6 +279,7 @@ int main(void) {
   one_row_for_a_batch();
   instruction_sets();
   failures += rows_gradients_caches_and_files();
+  failures += test_rerotation();
   failures += structs_executors_and_findings();
   failures += attention_by_name();
   if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);

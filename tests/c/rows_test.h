@@ -4,4 +4,5 @@
 #define POSENC_TESTS_C_ROWS_TEST_H_
 /* Returns how many checks failed. */
 int rows_gradients_caches_and_files(void);
+int test_rerotation(void);
 #endif

@@ -7,6 +7,7 @@
 #include "posenc/posenc.h"
 #include "posenc/registry.h"
 #include "posenc/rotary/pope.h"
+#include "posenc/rotary/rerotation_plan.h"
 
 namespace posenc {
 namespace {
@@ -130,6 +131,31 @@ TEST(NoAllocation, PolarPositions) {
   const Heads from = heads(in.view(), HeadsLayout::thd), to = heads(out.view(), HeadsLayout::thd);
   const OwnedPositions at = arange(9, 64);
   EXPECT_EQ(allocations_of([&] { plan.apply(from, to, at); }), 0);
+}
+
+// Keys that move: by one distance, by token, to another rotation, by listed pages.
+TEST(NoAllocation, MovedKeys) {
+  RotarySpec other = spec();
+  other.blocks[0].direction = -1;
+  for (const KeyType type :
+       {KeyType::f64, KeyType::f32, KeyType::f16, KeyType::bf16, KeyType::q8_0}) {
+    constexpr Index kPages = 64, kSlots = 16;
+    const bool blocks = type == KeyType::q8_0;
+    Memory keys(blocks ? DType::u8 : static_cast<DType>(type),
+                {kPages, kSlots, kHeads, blocks ? kDim / 32 * 34 : kDim});
+    const Heads pool =
+        blocks ? key_blocks(keys.view(), HeadsLayout::bthd) : heads(keys.view(), HeadsLayout::bthd);
+    const RerotationPlan move(spec(), spec(), type), turn(spec(), other, type);
+    const OwnedPositions old = arange(100, kSlots), now = arange(3, kSlots);
+    const OwnedPositions spread = explicit_positions(std::vector<Index>(kSlots, 7));
+    const std::vector<Index> list{5, 2, 63};
+    const KeyPages pages{.pages = list};
+    EXPECT_EQ(allocations_of([&] { move.move(pool, old, now); }), 0) << enum_text(type);
+    EXPECT_EQ(allocations_of([&] { move.move(pool, old, spread); }), 0) << enum_text(type);
+    EXPECT_EQ(allocations_of([&] { turn.move(pool, old, now); }), 0) << enum_text(type);
+    EXPECT_EQ(allocations_of([&] { move.move_pages(pool, pages, old, now); }), 0)
+        << enum_text(type);
+  }
 }
 
 }  // namespace

@@ -221,32 +221,32 @@ TEST(Rerotate, KeysOfACompatibilityPrecision) {
 TEST(CanRerotate, SaysWhy) {
   const RotarySpec s = rope(16);
   const auto verdict = [&](const RotarySpec& to) { return can_rerotate(s, to).verdict; };
-  EXPECT_EQ(verdict(s), Verdict::exact);
-  EXPECT_EQ(verdict(stretched(s, 4, 1.2)), Verdict::exact);
-  EXPECT_EQ(verdict(rope(16, Pairing::interleaved)), Verdict::impossible);
+  EXPECT_EQ(verdict(s), Verdict::kept);
+  EXPECT_EQ(verdict(stretched(s, 4, 1.2)), Verdict::moved);
+  EXPECT_EQ(verdict(rope(16, Pairing::interleaved)), Verdict::refused);
   EXPECT_NE(can_rerotate(s, rope(16, Pairing::interleaved)).reason.find("pairing"),
             std::string::npos);
-  EXPECT_EQ(verdict(rope(32)), Verdict::impossible);
+  EXPECT_EQ(verdict(rope(32)), Verdict::refused);
   RotarySpec other = rope(16);
   other.head_dim = 20, other.blocks[0].offset = 4;
-  EXPECT_EQ(verdict(other), Verdict::impossible);
+  EXPECT_EQ(verdict(other), Verdict::refused);
   RotarySpec none = s;
   none.blocks.clear();
-  EXPECT_EQ(verdict(none), Verdict::impossible);
+  EXPECT_EQ(verdict(none), Verdict::refused);
   RotarySpec x = s, y = s;
   x.blocks[0].log2_decay.assign(8, -0.5), y.blocks[0].log2_decay.assign(8, -0.5);
   y.blocks[0].decay_center = 7;
-  EXPECT_EQ(verdict(x), Verdict::impossible);
-  EXPECT_EQ(can_rerotate(x, x).verdict, Verdict::exact);
-  EXPECT_EQ(can_rerotate(x, y).verdict, Verdict::impossible);
+  EXPECT_EQ(verdict(x), Verdict::refused);
+  EXPECT_EQ(can_rerotate(x, x).verdict, Verdict::kept);
+  EXPECT_EQ(can_rerotate(x, y).verdict, Verdict::refused);
   EXPECT_NE(can_rerotate(x, y).reason.find("centre"), std::string::npos);
 
   // LongRoPE's short factors hold up to a length: all cached keys have them. Long ones do not.
   RotarySpec below = s, above = stretched(s, 4, 1);
   below.blocks[0].spectrum.valid_to = 4096;
   above.blocks[0].spectrum.valid_from = 4097;
-  EXPECT_EQ(can_rerotate(below, above).verdict, Verdict::exact);
-  EXPECT_EQ(can_rerotate(above, below).verdict, Verdict::approximate);
+  EXPECT_EQ(can_rerotate(below, above).verdict, Verdict::moved);
+  EXPECT_EQ(can_rerotate(above, below).verdict, Verdict::refused);
   EXPECT_NE(can_rerotate(above, below).reason.find("4097"), std::string::npos);
 }
 
