@@ -50,7 +50,7 @@ RELEASE=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++ -DPOSENC_TESTS=ON -
 RELEASE_WITHOUT_TESTS=("${RELEASE[@]/=ON/=OFF}")
 
 # What the programs of ./run are made of, folders too: a file that comes or goes changes its folder.
-PROGRAM_SOURCES=(CMakeLists.txt cmake src include cli conformance bench)
+PROGRAM_SOURCES=(CMakeLists.txt cmake src include cli conformance bench examples)
 
 # is_built PROGRAM: nothing of its sources was touched since built() marked it. One look at the files in place of
 # asking for packages and of ninja, which starts cmake to list the folders again.

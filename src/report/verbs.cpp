@@ -7,14 +7,14 @@
 namespace posenc::report {
 
 extern const Verb list_verb, explain_verb, doctor_verb, table_verb, apply_verb, attend_verb,
-    bias_verb, positions_verb, law_verb, advise_verb, emit_verb, extend_verb, plot_verb,
-    selftest_verb, bench_verb, completion_verb, man_verb;
+    bias_verb, positions_verb, rerotate_verb, law_verb, advise_verb, emit_verb, extend_verb,
+    plot_verb, selftest_verb, bench_verb, completion_verb, man_verb;
 
 std::span<const Verb* const> verbs() {
   static constexpr std::array all{
-      &list_verb, &explain_verb,   &doctor_verb, &table_verb,      &apply_verb, &attend_verb,
-      &bias_verb, &positions_verb, &law_verb,    &advise_verb,     &emit_verb,  &extend_verb,
-      &plot_verb, &selftest_verb,  &bench_verb,  &completion_verb, &man_verb};
+      &list_verb,   &explain_verb, &doctor_verb,    &table_verb, &apply_verb,      &rerotate_verb,
+      &attend_verb, &bias_verb,    &positions_verb, &law_verb,   &advise_verb,     &emit_verb,
+      &extend_verb, &plot_verb,    &selftest_verb,  &bench_verb, &completion_verb, &man_verb};
   return all;
 }
 

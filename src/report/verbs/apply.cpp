@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "enum_words.h"
+#include "heads_order.h"
 #include "notes.h"
 #include "posenc/report/verb.h"
 #include "posenc/rotary/plan.h"
@@ -21,23 +22,6 @@ struct ApplyOptions {
   std::string q, k, bias, positions, order, precision = "exact", mode = "forward";
   bool temperature = false;
 };
-
-HeadsLayout order_of(const Array& a, const std::string& word, const char* which) {
-  if (!word.empty()) {
-    if (word != "thd" && word != "bthd" && word != "bhtd" && word != "tbhd")
-      throw UsageError("--order must be one of thd, bthd, bhtd, tbhd, got \"" + word + "\"");
-    const HeadsLayout l = layout_from_name(word);
-    if (layout_name(l).size() != a.shape.size())
-      throw UsageError(fmt::format("--order {} has {} axes, {} has {}", word, layout_name(l).size(),
-                                   which, a.shape.size()));
-    return l;
-  }
-  if (a.shape.size() == 3) return HeadsLayout::thd;
-  if (a.shape.size() == 4)
-    throw UsageError(
-        fmt::format("{} has four axes: --order bthd, bhtd or tbhd must say which is which", which));
-  throw InputError(fmt::format("{} must have three or four axes, got {}", which, a.shape.size()));
-}
 
 template <class T, class F>
 void scale_rows(const Heads& q, F&& factor) {
@@ -136,7 +120,7 @@ Queries read_queries(const ApplyOptions& o, Index head_dim, const PositionList& 
     if (!is_float(a.dtype))
       throw InputError(
           fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, dtype_name(a.dtype)));
-    to = heads_of(a, order_of(a, o.order, which));
+    to = heads_of(a, heads_order(a, o.order, which));
     check_queries(file, to, head_dim, list, title);
   };
   read(o.q, "q", all.x.q);
@@ -191,7 +175,7 @@ Arrays polar(const ApplyOptions& o, const Subject& subject) {
     Array& y = out.emplace(which, Array{in.dtype, in.shape, {}}).first->second;
     y.shape.back() *= 2;
     y.bytes.resize(2 * in.bytes.size());
-    plan.apply(keys ? all.x.k : all.x.q, heads_of(y, order_of(y, o.order, which.c_str())), p,
+    plan.apply(keys ? all.x.k : all.x.q, heads_of(y, heads_order(y, o.order, which.c_str())), p,
                keys && !o.bias.empty() ? std::as_const(bias).view() : TensorView());
   }
   return out;
