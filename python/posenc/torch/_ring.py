@@ -130,14 +130,16 @@ class _RingAttend(torch.autograd.Function):
         order = ring.options["order"]
         out, sums = _result(wide, v, order)
         out.zero_(), sums.fill_(-math.inf)
-        key, value = k, v
+        key, value, begun = k, v, set()
         for step in range(ring.ranks):
             finish = ring.swap(key, value, tag=0) if step + 1 < ring.ranks else None
             for piece in ring.pieces(step):
                 own, own_sums = out.narrow(ring.axis, *piece.q).contiguous(), sums.narrow(2, *piece.q).contiguous()
                 part, part_sums = torch.empty_like(own), torch.empty_like(own_sums)
                 ring.call(piece, wide, key, value, parameters, sink, part, part_sums, False)
-                _posenc.merge([(own, own_sums), (part, part_sums)], order=order, out=part, log_sum_exp=part_sums)
+                if piece.q in begun:
+                    _posenc.merge([(own, own_sums), (part, part_sums)], order=order, out=part, log_sum_exp=part_sums)
+                begun.add(piece.q)
                 out.narrow(ring.axis, *piece.q).copy_(part), sums.narrow(2, *piece.q).copy_(part_sums)
             if finish is not None:
                 key, value = finish()

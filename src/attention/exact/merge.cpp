@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Partial results over disjoint keys -> the whole.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -59,6 +60,29 @@ double entry(const ConstTensorView& l, const RowAt& row) noexcept {
   return l.empty() ? 0 : float_element(l.data, l.dtype, row.of(l));
 }
 
+bool is_float_row(const ConstHeads& o) noexcept {
+  return o.dtype == DType::f32 && o.dim_stride == 1;
+}
+void add_row(const ConstHeads& o, const RowAt& row, double share, std::span<double> sum) noexcept {
+  const std::size_t dim = sum.size();
+  if (is_float_row(o)) {
+    const float* x = static_cast<const float*>(o.data) + row.of(o);
+    for (std::size_t d = 0; d < dim; ++d) sum[d] += share * static_cast<double>(x[d]);
+    return;
+  }
+  for (std::size_t d = 0; d < dim; ++d) sum[d] += share * entry(o, row, static_cast<Index>(d));
+}
+void put_row(const Heads& o, const RowAt& row, std::span<const double> sum) noexcept {
+  const std::size_t dim = sum.size();
+  if (is_float_row(o)) {
+    float* y = static_cast<float*>(o.data) + row.of(o);
+    for (std::size_t d = 0; d < dim; ++d) y[d] = static_cast<float>(sum[d]);
+    return;
+  }
+  for (std::size_t d = 0; d < dim; ++d)
+    put_element(o.data, o.dtype, row.of(o) + static_cast<Index>(d) * o.dim_stride, sum[d]);
+}
+
 // What each part counts, and the log-sum-exp of all. softmax: e^(l_n - L), L = ln sum e^l_n.
 // Stick-breaking: e^(sum of l of the parts before), L their sum.
 double fill_shares(std::span<const ConstAttentionResult> parts, Normalisation how, const RowAt& row,
@@ -95,16 +119,13 @@ void merge(std::span<const ConstAttentionResult> parts, const AttentionResult& w
   const ResultSizes s = check_merge(parts, whole.out, how);
   check_part(whole, s, false, "the whole");
   check_overlap(parts, whole);
-  std::vector<double> share;
+  std::vector<double> share, sum(static_cast<std::size_t>(s.dim));
   each_result_row(s, [&](const RowAt& row) {
     const double l = fill_shares(parts, how, row, share);
-    for (Index d = 0; d < s.dim; ++d) {
-      double sum = 0;
-      for (std::size_t n = 0; n < parts.size(); ++n)
-        if (share[n] != 0) sum += share[n] * entry(parts[n].out, row, d);
-      put_element(whole.out.data, whole.out.dtype, row.of(whole.out) + d * whole.out.dim_stride,
-                  sum);
-    }
+    std::fill(sum.begin(), sum.end(), 0.0);
+    for (std::size_t n = 0; n < parts.size(); ++n)
+      if (share[n] != 0) add_row(parts[n].out, row, share[n], sum);
+    put_row(whole.out, row, sum);
     if (!whole.log_sum_exp.empty())
       put_element(whole.log_sum_exp.data, whole.log_sum_exp.dtype, row.of(whole.log_sum_exp), l);
   });
