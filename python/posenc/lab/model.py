@@ -103,9 +103,8 @@ class Model(nn.Module):
             for block in blocks:
                 (q, k, v, hidden), = block.seen
                 parts = block.parts
-                options: dict[str, Any] = {} if positions is None else {"query_positions": positions, "key_positions": positions}
                 inputs = parts._inputs(hidden)
-                found.append(parts.attention.locality(q, k, v, **options, **({"inputs": inputs} if inputs else {})))
+                found.append(parts.attention.locality(q, k, v, **parts.placed(ids.shape[1], positions), **({"inputs": inputs} if inputs else {})))
         finally:
             for block in blocks:
                 block.seen = None

@@ -29,15 +29,13 @@ HOOKS = ("embed", "rotate", "bias", "attend")
 _MADE = ("log_gate", "hidden", "query_class", "key_class", "query_segment", "key_segment")
 # Schemes that one axis of positions does not determine, and what they need in its place.
 _NEEDS = {
-    "swin": "the grid of an image", "swin_v2": "the grid of an image", "beit": "the grid of an image", "levit": "the grid of an image",
-    "irpe": "the grid of an image", "decomposed": "the grid of an image", "cape2d": "the grid of an image", "mrope": "several axes of positions",
-    "axial": "several axes of positions", "mixed_axes": "several axes of positions", "sinusoidal_nd": "several axes of positions",
-    "learned_axes": "several axes of positions", "layoutlm": "boxes on a page", "udop": "boxes on a page", "bros": "boxes on a page",
-    "boxes": "boxes on a page", "modality_pairs": "modalities of tokens", "crossmodal": "modalities of tokens",
+    **dict.fromkeys(("swin", "swin_v2", "beit", "levit", "irpe", "decomposed", "cape2d", "local_window"), "the grid of an image"),
+    **dict.fromkeys(("mrope", "axial", "mixed_axes", "sinusoidal_nd", "learned_axes"), "several axes of positions"),
+    **dict.fromkeys(("layoutlm", "udop", "bros", "boxes"), "boxes on a page"),
+    **dict.fromkeys(("modality_pairs", "crossmodal"), "modalities of tokens"),
     "longt5": "global tokens", "indexed": "an index of pairs", "complex_order": "word ids at the input, for which posenc.torch has no module",
-    "convolutional": "a module at the input, which posenc.torch does not have",
-    "distance_offset": "a module at the input, which posenc.torch does not have", "paragraph_offset": "paragraphs",
-    "segatron_xl": "paragraphs and sentences", "hierarchy": "several levels of a text", "local_window": "the grid of an image",
+    **dict.fromkeys(("convolutional", "distance_offset"), "a module at the input, which posenc.torch does not have"), "paragraph_offset": "paragraphs",
+    "segatron_xl": "paragraphs and sentences", "hierarchy": "several levels of a text",
 }
 
 
@@ -227,10 +225,16 @@ class AttentionParts(nn.Module):
         return made
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, positions: Tensor | None = None, **options: Any) -> Tensor:
-        if positions is not None:
-            options |= {"query_positions": positions, "key_positions": positions}
+        options |= self.placed(q.shape[1], positions)
         q, k = self.rotated(q, k, torch.arange(q.shape[1]) if positions is None else positions)
         return self.attended(q, k, v, self._inputs(hidden), **options)
+
+    def placed(self, tokens: int, positions: Tensor | None) -> dict[str, Any]:
+        """What a call says of its positions, and for scalings of its length, as transformers counts it."""
+        options: dict[str, Any] = {} if positions is None else {"query_positions": positions, "key_positions": positions}
+        if any(" + " in text for text in self.attention.encodings):
+            options["length"] = tokens if positions is None else int(positions.max()) + 1
+        return options
 
     def rotated(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """q and k after the rotations of one's own."""

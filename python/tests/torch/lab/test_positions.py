@@ -113,6 +113,28 @@ def test_every_scheme_trains_a_step(text):
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+LENGTH = "trained_length=8 length_rule=per_call"
+SCALINGS = ["linear factor=2", "raised_base base=500", "ntk factor=2 formula=alpha", "ntk_by_parts factor=2 original_context=8", "yarn factor=2 original_context=8",
+            "llama3 factor=2 low_freq_factor=1 high_freq_factor=4 original_context=8",
+            "longrope long_factor=[1,2,3,4] short_factor=[1,1,1,1] original_context=8 factor=2 switch_rule=per_call", "proportional fraction=0.5",
+            f"dynamic factor=2 {LENGTH}", f"qwen_dynamic {LENGTH}", f"dynamic_linear {LENGTH}", "dynamic_yarn original_context=8 length_rule=per_call",
+            "dynamic_ntk_by_parts original_context=8 length_rule=per_call",
+            "dynamic_longrope long_factor=[1,2,3,4] factor=2 original_context=8 length_rule=per_call", "fope trained_length=8", "frequencies values=[1,0.1,0.01,0.001]",
+            "divisors values=[1,1,2,2]", "learned_stretch alpha=[1,1,2,2]", "mscale_logit factor=2 mscale_all_dim=1"]
+
+
+@pytest.mark.parametrize("text", SCALINGS)
+def test_rotary_trains_with_every_scaling(text):
+    model = Model(f"rope + {text}", 9, width=16, layers=1, heads=2, rows=TOKENS, trained=TRAINED)
+    model(torch.randint(0, 9, (2, TOKENS))).square().sum().backward()
+    model.attention_by_distance(torch.randint(0, 9, (2, TOKENS)))
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters()) and model.blocks[0].qkv.weight.grad.abs().sum() > 0
+
+
+def test_every_scaling_is_tried():
+    assert {text.split()[0] for text in SCALINGS} == {s["name"] for s in posenc.schemes()["scalings"]}
+
+
 @pytest.mark.parametrize("text", [n for n in _NEEDS if n in ALL])
 def test_what_one_axis_does_not_determine_is_refused_by_name(text):
     with pytest.raises(LabError, match=f"{text} needs"):
