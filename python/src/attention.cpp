@@ -159,10 +159,11 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   const Wanted is_wanted(only);
   nb::dict all, of_parameters, of_inputs;
   AttentionGradients g;
+  g.overwrite = true;
   const std::pair<const char*, Heads*> of_heads[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
   for (std::size_t i = 0; i < 3; ++i)
     if (const auto& [name, to] = of_heads[i]; is_wanted(name))
-      *to = heads(zeros_in(all, name, t, shape_of(call_.array(i))),
+      *to = heads(array_in(all, name, t, shape_of(call_.array(i)), false),
                   i == 0 ? call_.layout() : call_.key_layout());
   const auto want_array = [&](const char* name, const ConstTensorView& of, TensorView& to) {
     if (!of.empty() && is_wanted(name)) to = zeros_in(all, name, DType::f64, shape_of(of));

@@ -35,11 +35,15 @@ struct ResultArrays {
 };
 
 // A new array of zeros that gradients are added to; it lives in `into`.
-inline TensorView zeros_in(nb::dict& into, const char* name, DType t,
-                           std::span<const Index> shape) {
-  const nb::object a = new_array(t, shape, true);
+inline TensorView array_in(nb::dict& into, const char* name, DType t, std::span<const Index> shape,
+                           bool zeros) {
+  const nb::object a = new_array(t, shape, zeros);
   into[name] = a;
   return Borrowed(a, {kAttentionName, name}, Use::write).view();
+}
+inline TensorView zeros_in(nb::dict& into, const char* name, DType t,
+                           std::span<const Index> shape) {
+  return array_in(into, name, t, shape, true);
 }
 inline std::span<const Index> shape_of(const TensorView& v) {
   return {v.shape.data(), static_cast<std::size_t>(v.rank)};

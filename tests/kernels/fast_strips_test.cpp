@@ -176,6 +176,13 @@ TEST(FastStrips, AddsRows) {
       const bool added = row < 2 && c < 37;
       EXPECT_EQ(y[n], added ? 2 + 0.5f * static_cast<float>(row * 40 + c) : 2) << n;
     }
+    Floats written(100, std::nanf(""));
+    k.write_rows(written.data(), 45, x.data(), 40, 2, 37, 0.5f);
+    for (std::size_t row = 0; row < 2; ++row)
+      for (std::size_t c = 0; c < 45; ++c) {
+        const float z = written[row * 45 + c];
+        EXPECT_TRUE(c < 37 ? z == 0.5f * static_cast<float>(row * 40 + c) : std::isnan(z)) << c;
+      }
   });
 }
 

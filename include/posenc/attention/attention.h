@@ -140,8 +140,8 @@ struct AttentionResult {
   TensorView log_sum_exp{};
 };
 
-// f64 or f32, of the shapes of the arguments, ACCUMULATED; empty or null: not computed. A span has one
-// entry for each argument, or none at all.
+// f64 or f32, of the shapes of the arguments, ACCUMULATED, except for q, k and v with `overwrite`; empty or null: not
+// computed. A span has one entry for each argument, or none at all.
 struct AttentionGradients {
   Heads q{}, k{}, v{};  // of the call's arrays, before `prepare`; paged: shaped like the pages
   std::span<const StageGradient> prepare{};
@@ -150,6 +150,8 @@ struct AttentionGradients {
   TensorView head_scale{}, query_factor{}, sink{};
   TensorView bias{};  // broadcast axes are summed
   TensorView mix_before{}, mix_after{};
+  // q, k and v need not be initialised: their gradients are written. Of views that are the same, the sum is.
+  bool overwrite = false;
 };
 
 // Everything that must agree before any kernel runs, in O(terms): shapes, dtypes, head counts,

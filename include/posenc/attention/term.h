@@ -128,7 +128,8 @@ struct ProductTerm : PickedRows {
   Factor query{}, key{};  // x and y
 };
 
-// S += scale (x_i - y_j), one number for a query and one for a key. Forgetting gates.
+// S += scale (x_i - y_j), one number for a query and one for a key. Forgetting gates. With `side` only on one side; keys of
+// the query's own order count as past, and not as future.
 // d x_i += sum_j dS, d y_j -= sum_i dS.
 struct DecayTerm {
   static constexpr std::string_view name = "decay";

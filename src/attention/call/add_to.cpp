@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/call/add_to.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/element.h"
@@ -26,6 +27,29 @@ void add_to(const Heads& h, std::span<const double> dense) {
   for (Index b = 0; b < h.batch; ++b)
     for (Index g = 0; g < h.heads; ++g)
       for (Index t = 0; t < h.tokens; ++t, x += h.dim) add_vector(h, b, t, g, x);
+}
+
+void clear_tokens(const Heads& x, Index b, Index begin, Index end, Index h) noexcept {
+  for (Index t = begin; t < end; ++t) {
+    const Index at = b * x.batch_stride + t * x.token_stride + h * x.head_stride;
+    const auto clear = [&](auto* data) {
+      if (x.dim_stride == 1)
+        std::fill_n(data + at, x.dim, 0);
+      else
+        for (Index d = 0; d < x.dim; ++d) data[at + d * x.dim_stride] = 0;
+    };
+    if (x.dtype == DType::f64)
+      clear(static_cast<double*>(x.data));
+    else
+      clear(static_cast<float*>(x.data));
+  }
+}
+
+void clear_overwritten(const AttentionGradients& g) noexcept {
+  if (!g.overwrite) return;
+  for (const Heads* x : {&g.q, &g.k, &g.v})
+    for (Index b = 0; x->data != nullptr && b < x->batch; ++b)
+      for (Index h = 0; h < x->heads; ++h) clear_tokens(*x, b, 0, x->tokens, h);
 }
 
 void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {

@@ -12,5 +12,8 @@ void add_to(const TensorView&, std::span<const double> dense);
 // From [batch, heads, tokens, dim].
 void add_to(const Heads&, std::span<const double> dense);
 void add_vector(const Heads&, Index b, Index t, Index h, const double* x);
+// Zeros for some tokens of one head; and for all gradients that are not initialised.
+void clear_tokens(const Heads&, Index b, Index begin, Index end, Index h) noexcept;
+void clear_overwritten(const AttentionGradients&) noexcept;
 
 }  // namespace posenc::v0::detail

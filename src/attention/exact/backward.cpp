@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/call/add_to.h"
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
 #include "attention/exact/backward_rows.h"
@@ -244,6 +245,7 @@ void run_backward(const ReadyCall& call, const LoweredCall& lowered, const Given
   const CallView c(call, lowered, true, arena, executor);
   GradientSums sums(c, g, arena);
   const Shards shards(c, g, sums.shared());
+  if (!arena.counts()) clear_overwritten(g);
   if (shards.count() == 0) return;
   const Index most = most_tasks(c);
   sums.start(c, shards.slices, shards.cuts, arena);

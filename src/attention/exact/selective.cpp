@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/call/add_to.h"
 #include "attention/call/check_overlap.h"
 #include "attention/call/check_parts.h"
 #include "attention/exact/backward_rows.h"
@@ -282,7 +283,9 @@ void attend_selective_backward(const AttentionArgs& a, const ConstAttentionResul
   detail::check_read(a, result, "the result");
   detail::check_read(a, d_result, "the gradient of the result");
   detail::check_overlap(d_result, to);
-  detail::SelectiveCall(a, options, true, executor).backward(d_result, to);
+  detail::SelectiveCall call(a, options, true, executor);
+  detail::clear_overwritten(to);
+  call.backward(d_result, to);
 }
 
 }  // namespace posenc::v0

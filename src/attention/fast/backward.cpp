@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/call/add_to.h"
 #include "attention/call/pieces.h"
 #include "attention/fast/backward_rows.h"
 #include "attention/fast/engine.h"
@@ -341,6 +342,7 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
     if (is_cancelled(executor)) throw Cancelled("attention");
     return false;
   }
+  if (!c.writes) clear_overwritten(g);
   each_piece(executor, parts, most, [&](Index part, Index task) noexcept {
     for (Index n = c.terms.first_of(part); n < c.terms.first_of(part + 1); ++n)
       if (!is_cancelled(executor)) run_piece(c, d, n, part, works[static_cast<std::size_t>(task)]);

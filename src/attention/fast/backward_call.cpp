@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/call/add_to.h"
 #include "core/element.h"
 #include "core/parallel.h"
 
@@ -53,6 +54,11 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
       weight_gradients(*this, tiles, g, cut.slices, arena),
       region_gradients(*this, g, arena) {
   value_vectors = value_panels = 0;
+  // A gradient that two arrays share is their sum.
+  const auto differ = [](const Heads& x, const Heads& y) {
+    return x.data == nullptr || x.data != y.data;
+  };
+  writes = g.overwrite && differ(g.q, g.k) && differ(g.q, g.v) && differ(g.k, g.v);
   const bool wants_along = !g.head_scale.empty() || !g.query_factor.empty();
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
   if (head_parts > 1)
@@ -98,6 +104,19 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   gate_gradients = c.gate_gradients.work(count, arena);
   stick_gradients = c.stick_gradients.work(count, arena);
   regions = c.region_gradients.work(c, count, slice, arena);
+}
+
+void put_floats(const BackwardCall& c, const Heads& y, Index b, Run tokens, Index h, double factor,
+                const float* x, Index width) noexcept {
+  if (!c.writes || y.data == nullptr)
+    return add_floats(c.kernels, y, b, tokens, h, factor, x, width);
+  if (y.dtype == DType::f32 && y.dim_stride == 1)
+    return c.kernels.write_rows(
+        static_cast<float*>(y.data) +
+            (b * y.batch_stride + tokens.begin * y.token_stride + h * y.head_stride),
+        y.token_stride, x, width, tokens.end - tokens.begin, y.dim, static_cast<float>(factor));
+  clear_tokens(y, b, tokens.begin, tokens.end, h);
+  add_floats(c.kernels, y, b, tokens, h, factor, x, width);
 }
 
 // d a_h = sum g_i x, d g_i = sum a_h x, x = scale q.dq; the sink has the weight 2^(sink - sum) and no value.

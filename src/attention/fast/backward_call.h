@@ -37,6 +37,8 @@ struct BackwardCall : FastCall {
   // Gradients of k and v by pieces, [pieces][slice keys and more][q_width + g_width]. Empty: all heads of a group are one
   // piece.
   std::span<float> key_sums;
+  // Gradients of q, k and v are not initialised, and each number has one piece of work that writes it.
+  bool writes = false;
   // Gradients of q and k as prepared, [B][T][heads][D]. Empty: no stage comes before.
   std::span<float> prepared_q, prepared_k;
   // [B][H][Tq]: q times its gradient, both without the factors of head and query. Empty: not wanted.
@@ -100,6 +102,9 @@ struct BackwardWork : FastRowWork {
   RegionGradientsWork regions;
 };
 
+// Adds to gradients of q, k or v, or writes them.
+void put_floats(const BackwardCall&, const Heads&, Index b, Run tokens, Index h, double factor,
+                const float* x, Index width) noexcept;
 // Gradients of the factors of heads and queries, and of the sink.
 void add_factors(const BackwardCall&) noexcept;
 

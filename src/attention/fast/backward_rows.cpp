@@ -166,7 +166,7 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
     dq = vector, factor = 1;
   }
   if (c.prepared_q.empty())
-    return add_floats(c.kernels, c.gradients.q, b, {i, i + 1}, h, factor, dq, c.q_width);
+    return put_floats(c, c.gradients.q, b, {i, i + 1}, h, factor, dq, c.q_width);
   float* to = c.prepared_q.data() + ((b * c.Tq + i) * c.H + h) * c.D;
   for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(factor) * dq[d];
 }
@@ -176,16 +176,15 @@ void put_query(const BackwardCall& c, Index b, Index h, Index i, const float* dq
 void put_queries(const BackwardCall& c, Index b, Index h, Run rows, const float* dq,
                  BackwardWork& w) noexcept {
   if (c.args.query_factor.empty() && c.along.empty() && w.content.empty() && c.prepared_q.empty())
-    return add_floats(c.kernels, c.gradients.q, b, rows, h, c.row_factor(b, h, rows.begin), dq,
-                      c.q_width);
+    return put_floats(c, c.gradients.q, b, rows, h, c.row_factor(b, h, rows.begin), dq, c.q_width);
   for (Index i = rows.begin; i < rows.end; ++i, dq += c.q_width) put_query(c, b, h, i, dq, w);
 }
 
 void put_keys(const BackwardCall& c, Index b, Index group, Run keys, const float* dk,
               const float* dv) noexcept {
-  add_floats(c.kernels, c.gradients.v, b, keys, group, 1, dv, c.g_width);
+  put_floats(c, c.gradients.v, b, keys, group, 1, dv, c.g_width);
   if (c.prepared_k.empty())
-    return add_floats(c.kernels, c.gradients.k, b, keys, group, kLn2, dk, c.q_width);
+    return put_floats(c, c.gradients.k, b, keys, group, kLn2, dk, c.q_width);
   for (Index j = keys.begin; j < keys.end; ++j, dk += c.q_width) {
     float* to = c.prepared_k.data() + ((b * c.Tk + j) * c.G + group) * c.D;
     for (Index d = 0; d < c.D; ++d) to[d] = static_cast<float>(kLn2) * dk[d];

@@ -84,14 +84,14 @@ void pull_stage(const Stage& s, const ConstTensorView& array, const StageCopy& d
                });
 }
 
-void add_copy(const FastKernels& k, const Heads& to, const StageCopy& d,
+void put_copy(const BackwardCall& c, const Heads& to, const StageCopy& d,
               const Executor& executor) noexcept {
   if (to.data == nullptr) return;
   parallel_for(executor, d.batch * d.tokens, d.size() / kValuesPerTask,
                [&](Index begin, Index end) noexcept {
                  for (Index n = begin; n < end; ++n)
                    for (Index h = 0; h < d.heads; ++h)
-                     add_floats(k, to, n / d.tokens, {n % d.tokens, n % d.tokens + 1}, h, 1,
+                     put_floats(c, to, n / d.tokens, {n % d.tokens, n % d.tokens + 1}, h, 1,
                                 d.x + (n * d.heads + h) * d.dim, d.dim);
                });
 }
@@ -120,8 +120,8 @@ void pull_fast_stages(const BackwardCall& c, const LoweredCall& lowered, std::sp
     pull_stage(s, s.q, q, c.before[n].q, to.q, sums, executor);
     pull_stage(s, s.k, k, c.before[n].k, to.k, sums, executor);
   }
-  add_copy(c.kernels, c.gradients.q, q, executor);
-  add_copy(c.kernels, c.gradients.k, k, executor);
+  put_copy(c, c.gradients.q, q, executor);
+  put_copy(c, c.gradients.k, k, executor);
 }
 
 }  // namespace posenc::v0::detail

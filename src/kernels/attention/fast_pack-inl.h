@@ -148,6 +148,14 @@ inline void AddScaledRows(float* HWY_RESTRICT to, Index stride, const float* HWY
     for (; c < channels; ++c) to[c] += factor * from[c];
   }
 }
+inline void WriteScaledRows(float* HWY_RESTRICT to, Index stride, const float* HWY_RESTRICT from,
+                            Index width, Index count, Index channels, float factor) noexcept {
+  for (Index n = 0; n < count; ++n, to += stride, from += width) {
+    Index c = 0;
+    for (; c + kLanes <= channels; c += kLanes) StoreF(to + c, MulF(SetF(factor), LoadF(from + c)));
+    for (; c < channels; ++c) to[c] = factor * from[c];
+  }
+}
 
 // The compiler makes vectors of the loop with the series: those before and behind it are for rows without a sum. 2^x of
 // [-1/2, 1/2] is the series of e^(x ln 2), off by 1e-12.

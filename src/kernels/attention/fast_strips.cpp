@@ -37,6 +37,7 @@ constexpr FastKernels kKernels{
     NarrowRelative,
     AddLanes,
     AddScaledRows,
+    WriteScaledRows,
     SplitSums,
     FinishSums,
     {PutRows<float>, PutRows<Float16>, PutRows<BFloat16>}};

@@ -84,6 +84,9 @@ struct FastKernels {
   // to[n][c] += factor * from[n][c], rows `stride` and `width` apart
   void (*add_rows)(float* to, Index stride, const float* from, Index width, Index count,
                    Index channels, float factor) noexcept;
+  // The same, without what `to` was before.
+  void (*write_rows)(float* to, Index stride, const float* from, Index width, Index count,
+                     Index channels, float factor) noexcept;
   // Of a log2 sum of weights: the whole number nearest to it, 2^(that - sum), and that times `less`. Infinite: 0.
   void (*split_sums)(const double* sums, const double* less, Index count, double* reference,
                      float* rest, float* less_rest) noexcept;
