@@ -230,7 +230,8 @@ void add_keys(nb::module_& m) {
                 "RotaryPlan, *, old_positions: PositionsLike, new_positions: PositionsLike, order: "
                 "str | None = None) -> None"),
         "Moves cached keys, in place, to other positions or from the encoding `before` to `after`. "
-        "A plan states context and precision. Raises if the move is refused; `can_rerotate` gives "
+        "A plan states context and precision. Raises for a move that `can_rerotate` refuses; it "
+        "gives "
         "the "
         "reason.");
   m.def("can_rerotate", &verdict, nb::arg("before").none(), nb::arg("after").none(),
