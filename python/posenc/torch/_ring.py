@@ -8,6 +8,7 @@ neighbour.
 """
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Sequence
@@ -32,29 +33,24 @@ _MOST_RUNS = 4  # of neighbouring tokens in a shard that are calls of their own;
 class _Shard(NamedTuple):
     """The tokens of one rank: their orders, in their documents where there are any, and where each document begins."""
 
-    orders: list[int]
-    cu_seqlens: list[int] | None
-
-    def runs(self) -> list[tuple[int, int, int]]:
-        """Neighbouring tokens: first in the shard, first order, count."""
-        found: list[tuple[int, int, int]] = []
-        for at, order in enumerate(self.orders):
-            if found and order == found[-1][1] + found[-1][2]:
-                found[-1] = (*found[-1][:2], found[-1][2] + 1)
-            else:
-                found.append((at, order, 1))
-        return found
+    orders: Tensor
+    cu_seqlens: Tensor | None
+    runs: list[tuple[int, int, int]]  # neighbouring tokens: first in the shard, first order, count
 
 
-def _shards(tokens: int, cu_seqlens: Sequence[int] | None, ranks: int, layout: str) -> list[_Shard]:
-    if cu_seqlens is None:
-        return [_Shard(list(shard_tokens(tokens, ranks, r, layout=layout)), None) for r in range(ranks)]
+@functools.lru_cache(maxsize=8)  # the same in every layer of every step
+def _shards(tokens: int, cu_seqlens: tuple[int, ...] | None, ranks: int, layout: str) -> list[_Shard]:
     shards = []
-    for r in range(ranks):
-        own = list(shard_tokens(list(cu_seqlens), ranks, r, layout=layout))
-        begins = [sum(t < b for t in own) for b in cu_seqlens]
-        document = [max(n for n, b in enumerate(cu_seqlens) if b <= t) for t in own]
-        shards.append(_Shard([t - cu_seqlens[n] for t, n in zip(own, document)], begins))
+    for rank in range(ranks):
+        own = torch.tensor(shard_tokens(tokens if cu_seqlens is None else list(cu_seqlens), ranks, rank, layout=layout), dtype=torch.int64)
+        begins = None
+        if cu_seqlens is not None:
+            cu = torch.tensor(cu_seqlens)
+            begins = torch.searchsorted(own, cu)
+            own = own - cu[torch.searchsorted(cu, own, right=True) - 1]
+        first = torch.cat([torch.ones(min(1, len(own)), dtype=torch.bool), own.diff() != 1]).nonzero().flatten().tolist()
+        runs = [(at, int(own[at]), end - at) for at, end in zip(first, [*first[1:], len(own)])]
+        shards.append(_Shard(own, begins, runs))
     return shards
 
 
@@ -68,11 +64,11 @@ class _Piece(NamedTuple):
 
 
 def _pieces(own: _Shard, theirs: _Shard, causal: bool, window: Sequence[int] | None) -> list[_Piece]:
-    queries, keys = own.runs(), theirs.runs()
+    queries, keys = own.runs, theirs.runs
     if own.cu_seqlens is not None or max(len(queries), len(keys)) > _MOST_RUNS:
-        by_order: dict[str, Any] = {"query_order": torch.tensor(own.orders), "key_order": torch.tensor(theirs.orders)}
+        by_order: dict[str, Any] = {"query_order": own.orders, "key_order": theirs.orders}
         if own.cu_seqlens is not None:
-            by_order |= {"query_cu_seqlens": torch.tensor(own.cu_seqlens), "key_cu_seqlens": torch.tensor(theirs.cu_seqlens)}
+            by_order |= {"query_cu_seqlens": own.cu_seqlens, "key_cu_seqlens": theirs.cu_seqlens}
         return [_Piece((0, len(own.orders)), (0, len(theirs.orders)), by_order, own is theirs)]
     left, right = (math.inf, math.inf) if window is None else (w if w >= 0 else math.inf for w in window)
     pieces = []
@@ -229,6 +225,8 @@ def ring_attend(
         raise ValueError(f'{_WHO} order must name the axes of q, which has {q.dim()}, got "{order or "thd"}"')
     if cu_seqlens is not None and (axes[0] is not None and q.shape[axes[0]] != 1):
         raise ValueError(f"{_WHO} cu_seqlens need a batch of 1, got {q.shape[axes[0]]}")
+    if cu_seqlens is not None and (len(cu_seqlens) == 0 or tokens is not None):
+        raise ValueError(f"{_WHO} cu_seqlens must end at the number of tokens, and exclude tokens, got {list(cu_seqlens)} and {tokens}")
     ranks, axis = dist.get_world_size(group), axes[2]
     named = dict(parameters or {})
     check_tensors("torch ring_attend", {"q": q, "k": k, "v": v, **named, **({} if sink is None else {"sink": sink})})
@@ -238,7 +236,7 @@ def ring_attend(
     shape = [list(x.shape[:axis]) + list(x.shape[axis + 1:]) + [str(x.dtype)] for x in (q, k, v)]
     _agree(group, [_texts(encodings), layout, total, None if cu_seqlens is None else list(cu_seqlens), options, shape,
                    {n: list(x.shape) for n, x in named.items()}, None if sink is None else list(sink.shape)])
-    shards = _shards(total, cu_seqlens, ranks, layout)
+    shards = _shards(total, None if cu_seqlens is None else tuple(map(int, cu_seqlens)), ranks, layout)
     ring = _Ring(_texts(encodings), options, list(named), axis, shards, group)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != q.dim() or x.shape[axis] != len(shards[ring.rank].orders):
