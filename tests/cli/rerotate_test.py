@@ -50,6 +50,7 @@ class Rerotate(Case):
         self.assertIn("new positions must be at most 2^37, got 137438953473", said["reason"])
         text = self.posenc("rerotate", cached, "--from", SCHEME, *where, "--check").decode()
         self.assertTrue(text.startswith("moved: "))
+        self.assertIn(" of its length\n", text)
         self.assertIn("not recomputed", text)
         self.assertEqual(sorted(self.folder.iterdir()), before)
 

@@ -25,6 +25,7 @@ struct Answer {
   MoveVerdict verdict = MoveVerdict::refused;
   std::string reason;
   std::optional<double> bound;
+  bool blocks = false;  // q8_0: the bound is relative to the largest number of a block
 };
 
 RotarySpec rotation_of(const RerotateOptions& o, const std::string& text) {
@@ -59,6 +60,7 @@ Answer moved_in_place(const RerotateOptions& o, Array& a) {
   check_counts(o, old_list, "--old-positions", keys);
   check_counts(o, new_list, "--new-positions", keys);
   Answer answer;
+  answer.blocks = type == KeyType::q8_0;
   const Rerotation can = can_rerotate(from, to);
   answer.reason = can.reason;
   if (can.verdict == MoveVerdict::refused) return answer;
@@ -81,12 +83,11 @@ std::string answer_text(const RerotateOptions& o, const Answer& a, const Style& 
   std::string text = fmt::format("{}: {}\n", style.bold(enum_text(a.verdict)), a.reason);
   if (a.verdict != MoveVerdict::moved) return text;
   text += fmt::format("error of a pair: at most {:.1e} of {}\n", *a.bound,
-                      "its length (q8_0: of the largest number of its blocks)");
+                      a.blocks ? "the largest number of its blocks" : "its length");
   if (o.check) text += "--check: nothing is written\n";
   return text +
          "Moved keys are not recomputed: below the first layer they depend on hidden states that "
-         "saw "
-         "the old positions.\n";
+         "saw the old positions.\n";
 }
 
 Json answer_json(const Answer& a, const std::string& path) {
@@ -150,14 +151,12 @@ Verb::Run declare_rerotate(Words& w) {
 const Verb rerotate_verb{
     "rerotate", "move cached keys to other positions or to another rotation", &declare_rerotate,
     "The verdict is kept (the stored numbers stay), moved (rewritten once, within the bound) or "
-    "refused "
-    "(exit code 1,\nnothing is written).\n"
+    "refused (exit code 1,\nnothing is written).\n"
     "Examples:\n"
     "  posenc rerotate cache.safetensors --from config.json --old-positions 512:1024 "
     "--new-positions 0:512 -o moved.safetensors\n"
     "  posenc rerotate cache.npy --from \"rope head_dim=128 pairing=half_split\" --to \"rope "
     "head_dim=128 pairing=half_split + linear factor=4\" --old-positions 0:512 --new-positions "
-    "0:512 "
-    "--check --json"};
+    "0:512 --check --json"};
 
 }  // namespace posenc::report
