@@ -135,14 +135,10 @@ void Attention::require_in_place() const {
 struct Whole {
   Whole(nb::handle h, HeadsLayout layout) {
     if (h.is_none()) return;
-    const bool is_result = nb::hasattr(h, "log_sum_exp");
-    if (!is_result && (!nb::isinstance<nb::sequence>(h) || nb::len(h) != 2))
-      refuse_field(kWho, "whole", "must be a result of attend or a pair of out and log_sum_exp",
-                   text_of(nb::repr(h)));
-    out.emplace(is_result ? nb::object(h.attr("out")) : nb::object(h[0]), Name{kWho, "whole out"},
-                Use::read);
-    sums.emplace(is_result ? nb::object(h.attr("log_sum_exp")) : nb::object(h[1]),
-                 Name{kWho, "whole log_sum_exp"}, Use::read);
+    const auto [o, l] = result_or_pair(
+        h, {kWho, "whole"}, "must be a result of attend or a pair of out and log_sum_exp");
+    out.emplace(o, Name{kWho, "whole out"}, Use::read);
+    sums.emplace(l, Name{kWho, "whole log_sum_exp"}, Use::read);
     result = {heads(out->const_view(), layout), sums->const_view()};
     result.whole = true;
   }

@@ -139,12 +139,10 @@ class SelectiveAttention {
 struct Parts {
   Parts(nb::handle list, std::optional<std::string_view> order) {
     for (const nb::handle h : nb::iter(list)) {
-      const bool is_result = nb::hasattr(h, "log_sum_exp");
-      if (!is_result && (!nb::isinstance<nb::sequence>(h) || nb::len(h) != 2))
-        refuse_field("merge", "parts", "must be results of attend or pairs of out and log_sum_exp",
-                     text_of(nb::repr(h)));
-      objects.push_back(is_result ? nb::object(h.attr("out")) : nb::object(h[0]));
-      objects.push_back(is_result ? nb::object(h.attr("log_sum_exp")) : nb::object(h[1]));
+      auto [out, sums] = result_or_pair(
+          h, {"merge", "parts"}, "must be results of attend or pairs of out and log_sum_exp");
+      objects.push_back(std::move(out));
+      objects.push_back(std::move(sums));
     }
     if (objects.empty()) refuse_field("merge", "parts", "must be at least one");
     for (std::size_t n = 0; n < objects.size(); n += 2) {

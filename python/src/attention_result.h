@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output of a call of attention as new or given arrays.
 #pragma once
+#include <utility>
 #include <vector>
 
 #include "attention_call.h"
@@ -33,6 +34,14 @@ struct ResultArrays {
   Borrowed out_array, sum_array;
   AttentionResult result;
 };
+
+// Output and log-sum-exp of a result of a call, or of a pair of them.
+inline std::pair<nb::object, nb::object> result_or_pair(nb::handle h, Name name, const char* rule) {
+  if (nb::hasattr(h, "log_sum_exp")) return {h.attr("out"), h.attr("log_sum_exp")};
+  if (!nb::isinstance<nb::sequence>(h) || nb::len(h) != 2)
+    refuse_field(name.who, name.name, rule, text_of(nb::repr(h)));
+  return {h[0], h[1]};
+}
 
 // A new array of zeros that gradients are added to; it lives in `into`.
 inline TensorView array_in(nb::dict& into, const char* name, DType t, std::span<const Index> shape,
