@@ -228,8 +228,10 @@ def _read(a: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         if name not in ("word", "folders", "out", *(("check", "json") if a.word == "report" else ())) and value != parser.get_default(name):
             raise LabError(f'--{name.replace("_", "-")} does not belong to {a.word}')
     if a.word == "compare":
-        if len(a.folders) < 2 or a.out is None:
-            raise LabError(f"compare needs two folders or more and -o, got {len(a.folders)} folder(s)")
+        if len(a.folders) < 2:
+            raise LabError(f"compare needs two folders or more, got {len(a.folders)}")
+        if a.out is None:
+            raise LabError("compare needs -o, the folder to write")
         print(*report.compare(a.folders, a.out), sep="\n")
         return 0
     folder = a.folders[0] if a.folders else a.out
