@@ -118,7 +118,8 @@ struct FloatCall {
   ConstHeads view(const std::vector<T>& x, Index tokens, Index count, Index dim) const {
     return heads(tensor(x.data(), {B, tokens, count, dim}), HeadsLayout::bthd);
   }
-  AttentionArgs plain() const {
+  virtual ~FloatCall() = default;
+  virtual AttentionArgs plain() const {
     AttentionArgs a = args;
     a.q = view(wide[0], Tq, H, D), a.k = view(wide[1], Tk, G, D), a.v = view(wide[2], Tk, G, V);
     return a;

@@ -28,19 +28,10 @@ struct RegionCall : FloatCall {
   void add(const DistanceMap& map, Index count) {
     for (const DistanceRegion& r : map) add(r, count);
   }
-  AttentionArgs plain() const {
+  AttentionArgs plain() const override {
     AttentionArgs a = FloatCall::plain();
     a.regions = wide_regions;
     return a;
-  }
-  std::string wrong() const {
-    EXPECT_TRUE(is_fast(args)) << explain_plan(args).others[0].why_not;
-    return posenc::wrong_of_fast(of_attend(args), plain(), DType::f32);
-  }
-  std::string wrong_backward() const {
-    EXPECT_EQ(explain_plan(args).backward_engine, "fast");
-    return wrong_gradients(gradients_of_fast(args), of_reference(plain()), DType::f32,
-                           gradient_tolerance(DType::f32));
   }
 
   double base = 100;
