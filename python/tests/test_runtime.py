@@ -73,7 +73,7 @@ CALLS = {
     "embed": lambda: posenc.embed([posenc.EmbedPart(WORDS, numpy.zeros(60000, int))], norm=posenc.EmbedNorm()),
     "input": lambda: posenc.InputPlan("sinusoidal width=512").apply(None, numpy.arange(60000)),
     "pope": lambda: posenc.PopePlan("pope head_dim=64").apply(BIG[:20000], numpy.arange(20000)),
-    "rerotate": lambda: posenc.rerotate_(BIG, PLAN, PLAN, old_positions=range(len(BIG)), new_positions=range(len(BIG))),
+    "rerotate": lambda: posenc.rerotate_(BIG, PLAN, PLAN, old_positions=range(len(BIG)), new_positions=range(1, len(BIG) + 1)),
     "rotate_table": lambda: PLAN.rotate_table(BIG, table=TABLE, positions=range(len(BIG)), out=BIG),
     "new table": lambda: posenc.RotaryTable(PLAN, 100000),
     "phase_gradients": lambda: PLAN.phase_gradients(BIG[:4000], d_q=BIG[:4000], positions=range(4000)),
@@ -137,7 +137,7 @@ def test_a_hundred_thousand_calls_keep_the_memory():
             table = posenc.RotaryTable(encoding, 8)
             PLAN.rotate_table(q, table=table, positions=positions, out=q)
             assert table.rows()[0, 0] == 1
-            posenc.rerotate_(q, PLAN, PLAN, old_positions=positions, new_positions=positions)
+            posenc.rerotate_(q, PLAN, PLAN, old_positions=positions, new_positions=positions + 1)
             PLAN.phase_gradients(q, d_q=q, positions=positions)
             posenc.parse("rope head_dim=64 pairing=half_split + linear factor=2").scheme.head_dim
             posenc.attend("alibi", q, q, q).backward(q)
