@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ring attention of several processes over torch.distributed, forward and backward (Liu et al., arXiv:2310.01889).
 
-Keys and values go round the ranks while each computes the part of its queries for those that it has. Parts are merged by their
-log-sum-exp as they come. Backward the keys go round again, each part is computed from the merged result, and the gradients of
-keys and values travel one hop behind them, home at the end. A rank holds what belongs to its own tokens and to those of one
-neighbour.
+Queries and keys are rotated once. Keys and values go round the ranks while each computes the part of its queries for those that
+it has. Parts are merged by their log-sum-exp as they come. Backward the keys go round again, each part is computed from the merged
+result, and the gradients of keys and values travel one hop behind them, home at the end, where they are rotated back. A rank holds
+what belongs to its own tokens and to those of one neighbour.
 """
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .. import _posenc
 from .. import shard_tokens
 from ._attention import _AXES, _HALF, _address, _result, _texts
 from ._host import check_tensors
+from ._rotary import rotate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -231,15 +232,21 @@ def ring_attend(
     named = dict(parameters or {})
     check_tensors("torch ring_attend", {"q": q, "k": k, "v": v, **named, **({} if sink is None else {"sink": sink})})
     total = cu_seqlens[-1] if cu_seqlens is not None else q.shape[axis] * ranks if tokens is None else tokens
+    rotary, others = _posenc.split_rotation(_texts(encodings), q.shape[axes[1]], q.shape[axes[3]])
     options = {"order": order, "causal": causal, "window": None if window is None else list(window), "scale": scale, "softcap": softcap,
                "softcap_after_terms": softcap_after_terms, "exact": exact}
     shape = [list(x.shape[:axis]) + list(x.shape[axis + 1:]) + [str(x.dtype)] for x in (q, k, v)]
     _agree(group, [_texts(encodings), layout, total, None if cu_seqlens is None else list(cu_seqlens), options, shape,
                    {n: list(x.shape) for n, x in named.items()}, None if sink is None else list(sink.shape)])
     shards = _shards(total, None if cu_seqlens is None else tuple(map(int, cu_seqlens)), ranks, layout)
-    ring = _Ring(_texts(encodings), options, list(named), axis, shards, group)
+    ring = _Ring(others, options, list(named), axis, shards, group)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != q.dim() or x.shape[axis] != len(shards[ring.rank].orders):
             raise ValueError(f"{_WHO} {name} must have the {len(shards[ring.rank].orders)} tokens of rank {ring.rank}, got the shape {list(x.shape)}")
     _check_merges(ring, _address(q), _address(k), _address(v), [_address(x) for x in named.values()])
-    return _RingAttend.apply(ring, sink is not None, q, k, v, *([] if sink is None else [sink]), *named.values())  # type: ignore[no-any-return]
+    dtype = q.dtype
+    if rotary is not None:
+        where: dict[str, Any] = {"positions": shards[ring.rank].orders, "layout": order}
+        q, k = rotate(rotary, q.float() if dtype in _HALF else q, **where), rotate(rotary, None, k, **where)
+    out = _RingAttend.apply(ring, sink is not None, q, k, v, *([] if sink is None else [sink]), *named.values())
+    return out.to(dtype)  # type: ignore[no-any-return]
