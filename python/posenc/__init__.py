@@ -15,8 +15,8 @@ from ._attention import attend, attend_path, attend_selective
 from ._encoding import Encoding, Scaling, Scheme, complete, parse, schemes
 from ._model import Finding, Layer, Model, Value, read_model
 from ._posenc import (
-    Attention, EmbedNorm, EmbedPart, FormatError, InputPlan, ModelError, PathAttention, PopePlan, RotaryPlan,
-    RotaryTable, SelectiveAttention, __version__, arange, augmented, batched, cache_slots, can_rerotate,
+    Attention, EmbedNorm, EmbedPart, FormatError, InputPlan, ModelError, PathAttention, PopePlan, RerotationPlan,
+    RotaryPlan, RotaryTable, SelectiveAttention, __version__, arange, augmented, batched, cache_slots, can_rerotate,
     cape_grid_positions, cape_positions, cell_positions, chatglm_positions, cos_sin, counted_grid,
     cu_seqlens_of_positions, decode_positions, distance_to_largest, document_index, document_index_of_positions,
     dual_chunk, dual_chunk_positions, embed, embed_gradient, embed_gradient_into, frequencies, from_lengths, from_mask,
@@ -33,8 +33,8 @@ from ._verbs import Picture, bias, bias_gradient, doctor, emit, explain, extend,
 
 __all__ = [
     "Attention", "EmbedNorm", "EmbedPart", "Encoding", "Finding", "FormatError", "InputPlan", "Layer", "Model",
-    "ModelError", "PathAttention", "Picture", "PopePlan", "RotaryPlan", "RotaryTable", "Scaling", "Scheme",
-    "SelectiveAttention", "Value", "__version__", "arange", "attend", "attend_path", "attend_selective", "augmented",
+    "ModelError", "PathAttention", "Picture", "PopePlan", "RerotationPlan", "RotaryPlan", "RotaryTable", "Scaling",
+    "Scheme", "SelectiveAttention", "Value", "__version__", "arange", "attend", "attend_path", "attend_selective", "augmented",
     "batched", "bias", "bias_gradient", "cache_slots", "can_rerotate", "cape_grid_positions", "cape_positions", "cell_positions",
     "chatglm_positions", "complete", "cos_sin", "counted_grid", "cu_seqlens_of_positions", "decode_positions",
     "distance_to_largest", "doctor", "document_index", "document_index_of_positions", "dual_chunk",

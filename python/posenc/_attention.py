@@ -103,7 +103,7 @@ def attend(
         head_scale: [b, heads], multiplies the scaled q.k.
         mix_before, mix_after: [heads, heads], talking heads: mix the scores or probabilities of all heads into each.
         regions: of `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk`. Where a region holds a pair, the rotary encoding
-            rotates q and k at its positions.
+            rotates q and k at its positions, or a `RotaryPlan` that is added to the region as its "rotation".
         past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
             the query; future by default as past.
         length: the length for which scalings by length are resolved.
@@ -192,7 +192,7 @@ _FARTHEST = 2 ** 63 - 1
 
 
 def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] | None:
-    """Regions as arrays by name: `0.query`, `0.key`, `0.bounds` (chunk, low, high)."""
+    """Regions as arrays by name: `0.query`, `0.key`, `0.bounds` (chunk, low, high); and `0.rotation`, a plan, where it has one."""
     if regions is None:
         return None
     import numpy
@@ -206,6 +206,8 @@ def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] 
         bounds = (region["chunk"], -_FARTHEST if low is None else low, _FARTHEST if high is None else high)
         flat[f"{n}.bounds"] = numpy.array(bounds, numpy.int64)
         flat[f"{n}.query"], flat[f"{n}.key"] = region["query"], region["key"]
+        if "rotation" in region.keys():
+            flat[f"{n}.rotation"] = region["rotation"]
     return flat
 
 

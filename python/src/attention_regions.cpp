@@ -7,13 +7,23 @@ namespace posenc::python {
 namespace {
 
 // The one rotary encoding among them.
-RotarySpec rotation_of(const std::vector<std::string>& encodings, Index length) {
+RotarySpec encoding_among(const std::vector<std::string>& encodings, Index length) {
   for (const std::string& text : encodings) {
     const Encoding e = parse_encoding(text);
     if (is_rotary(e.scheme)) return resolve(e, Context{.length = length});
   }
   refuse_field(kAttentionName, "regions",
                "rotate q and k at other positions and need a rotary encoding");
+}
+
+// Of one region: its own, or that of the encodings.
+RotarySpec rotation_of(nb::handle own, const std::vector<std::string>& encodings, Index length) {
+  if (own.is_none()) return encoding_among(encodings, length);
+  const RotaryPlan* plan = nullptr;
+  if (!nb::try_cast(own, plan, false) || plan == nullptr)
+    refuse_field(kAttentionName, "regions", "must have a RotaryPlan as their rotation",
+                 text_of(own.type()));
+  return plan->spec();
 }
 
 // Dense memory of the shape of x.
@@ -42,13 +52,12 @@ void add_to(const Heads& to, const Heads& from) {
 
 Regions::Regions(const CallArguments& call, const nb::object& given,
                  const std::vector<std::string>& encodings, Index length)
-    : spec_(rotation_of(encodings, length)), call_(call) {
+    : call_(call) {
   const AttentionArgs& a = call.args();
   if (!a.block_table.empty()) refuse_field(kAttentionName, "regions", "need keys without pages");
   if (!nb::isinstance<nb::dict>(given))
     refuse_field(kAttentionName, "regions", "must be those of self_extend, rerope or dual_chunk",
                  text_of(nb::repr(given)));
-  const RotaryPlan plan(spec_, a.q.dtype, {.outside = OutsideRange::allow});
   const Options options{nb::cast<nb::dict>(given)};
   for (Index n = 0;; ++n) {
     const std::string name = std::to_string(n), bounds_name = name + ".bounds";
@@ -64,6 +73,9 @@ Regions::Regions(const CallArguments& call, const nb::object& given,
     for (const char* which : {".query", ".key"})
       positions_.emplace_back(options.get((name + which).c_str()), Name{kAttentionName, "regions"});
     Copy& copy = copies_.emplace_back();
+    const nb::object own = options.get((name + ".rotation").c_str());
+    const RotaryPlan plan(specs_.emplace_back(rotation_of(own, encodings, length)), a.q.dtype,
+                          {.outside = OutsideRange::allow});
     const QK to{dense_like(copy.q, a.q, a.q.dtype), dense_like(copy.k, a.k, a.q.dtype)};
     plan.apply(ConstQK{a.q, {}}, QK{to.q, {}}, (positions_.end() - 2)->value());
     plan.apply(ConstQK{{}, a.k}, QK{{}, to.k}, positions_.back().value());
@@ -84,9 +96,9 @@ std::span<const QK> Regions::gradients(DType t) {
 void Regions::pull_back(const Heads& d_q, const Heads& d_k) {
   if (gradients_.empty()) return;
   const DType t = gradients_.front().q.dtype;
-  const RotaryPlan plan(spec_, t, {.outside = OutsideRange::allow});
   std::size_t n = 0;
   for (const QK& g : gradients_) {
+    const RotaryPlan plan(specs_[n / 2], t, {.outside = OutsideRange::allow});
     const Positions &query = positions_[n].value(), &key = positions_[n + 1].value();
     n += 2;
     const auto pull = [&](const Heads& to, const Heads& from, const QK& rotated,

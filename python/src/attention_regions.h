@@ -14,7 +14,8 @@ namespace posenc::python {
 
 class Regions {
  public:
-  // `given`: {"0.query": positions, "0.key": positions, "0.bounds": [chunk, low, high], ...}.
+  // `given`: {"0.query": positions, "0.key": positions, "0.bounds": [chunk, low, high], "0.rotation":
+  // a plan, or missing: that of the encodings, ...}.
   Regions(const CallArguments&, const nb::object& given, const std::vector<std::string>& encodings,
           Index length);
 
@@ -28,8 +29,8 @@ class Regions {
   struct Copy {
     std::vector<std::byte> q, k;
   };
-  RotarySpec spec_;
   const CallArguments& call_;
+  std::deque<RotarySpec> specs_;             // of each region
   std::deque<PositionsArgument> positions_;  // of query and key, by turns
   std::deque<Copy> copies_, sums_;
   std::vector<ScoreRegion> list_;

@@ -18,18 +18,11 @@ const RotaryTable& table_of(nb::handle h) {
   return *table;
 }
 
-// Of an encoding, or of a plan that was made with a context or a precision.
-RotarySpec spec_of(nb::handle encoding, const char* who) {
-  if (const RotaryPlan* plan = nullptr; nb::try_cast(encoding, plan, false) && plan != nullptr)
-    return plan->spec();
-  return resolve(encoding_of(encoding, who));
-}
-
 void rerotate_in_place(nb::handle keys, nb::handle before, nb::handle after,
                        nb::handle old_positions, nb::handle new_positions, Order order) {
   const Borrowed k(keys, {kRerotate, "keys"}, Use::write);
   const Heads h = heads(k.view(), layout_of(k.view(), order, {kRerotate, "keys"}));
-  const RotarySpec from = spec_of(before, kRerotate), to = spec_of(after, kRerotate);
+  const RotarySpec from = rotary_spec(before, kRerotate), to = rotary_spec(after, kRerotate);
   const PositionsArgument was(old_positions, {kRerotate, "old_positions"});
   const PositionsArgument is(new_positions, {kRerotate, "new_positions"});
   const nb::gil_scoped_release free;
@@ -37,7 +30,7 @@ void rerotate_in_place(nb::handle keys, nb::handle before, nb::handle after,
 }
 
 nb::object verdict(nb::handle before, nb::handle after) {
-  const Rerotation r = can_rerotate(spec_of(before, kRerotate), spec_of(after, kRerotate));
+  const Rerotation r = can_rerotate(rotary_spec(before, kRerotate), rotary_spec(after, kRerotate));
   return nb::make_tuple(std::string(enum_text(r.verdict)), r.reason);
 }
 
@@ -73,7 +66,8 @@ nb::object gradients(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::han
 }
 
 // The plan with other frequencies: they are learned, or no formula gives them.
-RotaryPlan with_frequencies(const RotaryPlan& plan, nb::handle frequencies) {
+RotaryPlan with_frequencies(const RotaryPlan& plan, nb::handle frequencies,
+                            std::optional<double> gain) {
   constexpr const char* kName = "frequencies";
   RotarySpec spec = plan.spec();
   if (spec.blocks.size() != 1)
@@ -108,12 +102,13 @@ RotaryPlan with_frequencies(const RotaryPlan& plan, nb::handle frequencies) {
   s.geometric.reset();
   s.drop_ggml("its frequencies are given");
   s.valid_from = 0, s.valid_to = kUnbounded;
+  if (gain) s.gain = *gain;
   return RotaryPlan(spec, plan.dtype());
 }
 
 void make_table(RotaryTable* self, nb::handle encoding, Index positions, nb::handle dtype,
                 std::string_view layout, std::string_view beyond) {
-  const RotarySpec spec = spec_of(encoding, kTable);
+  const RotarySpec spec = rotary_spec(encoding, kTable);
   const DType t = dtype_of(dtype, kTable);
   const TableLayout l = word_of<TableLayout>(layout, {kTable, "layout"});
   const BeyondTable b = word_of<BeyondTable>(beyond, {kTable, "beyond"});
@@ -122,7 +117,7 @@ void make_table(RotaryTable* self, nb::handle encoding, Index positions, nb::han
 }
 
 void replace(RotaryTable& table, nb::handle encoding) {
-  const RotarySpec spec = spec_of(encoding, kTable);
+  const RotarySpec spec = rotary_spec(encoding, kTable);
   const nb::gil_scoped_release free;
   table.replace(spec);
 }
@@ -136,7 +131,7 @@ void save(const RotaryTable& table, nb::handle path, std::string_view layout) {
 
 RotaryTable map_table(nb::handle path, nb::handle encoding, std::string_view beyond, Order layout) {
   const FilePath file = path_of(path, kTable);
-  const RotarySpec spec = spec_of(encoding, kTable);
+  const RotarySpec spec = rotary_spec(encoding, kTable);
   const BeyondTable b = word_of<BeyondTable>(beyond, {kTable, "beyond"});
   std::optional<TableLayout> l;
   if (layout) l = word_of<TableLayout>(*layout, {kTable, "layout"});
@@ -244,9 +239,16 @@ void add_keys(nb::module_& m) {
 
 }  // namespace
 
+RotarySpec rotary_spec(nb::handle encoding, const char* who) {
+  if (const RotaryPlan* plan = nullptr; nb::try_cast(encoding, plan, false) && plan != nullptr)
+    return plan->spec();
+  return resolve(encoding_of(encoding, who));
+}
+
 void add_caches(nb::module_& m, nb::class_<RotaryPlan>& plan) {
   add_table(m);
   add_keys(m);
+  add_rerotation(m);
   plan.def("rotate_table", &rotate_table, nb::arg("q").none(), nb::arg("k") = nb::none(),
            nb::kw_only(), nb::arg("table").none(), nb::arg("positions").none(),
            nb::arg("out") = nb::none(), nb::arg("mode") = "forward", nb::arg("order") = nb::none(),
@@ -266,9 +268,11 @@ void add_caches(nb::module_& m, nb::class_<RotaryPlan>& plan) {
           "batch, tokens]. q and k are those before the rotation, d_q and d_k the gradients of its "
           "results. Of one block of channels: with several, add the gradients of positions.")
       .def("with_frequencies", &with_frequencies, nb::arg("frequencies").none(),
-           nb::sig("def with_frequencies(self, frequencies: Any) -> RotaryPlan"),
+           nb::kw_only(), nb::arg("gain") = nb::none(),
+           nb::sig("def with_frequencies(self, frequencies: Any, *, gain: float | None = None) -> "
+                   "RotaryPlan"),
            "The same plan with these (learned) frequencies, [heads or 1, axes, pairs] in rad per "
-           "position, for every length.");
+           "position, for every length, and with this factor on cosine and sine if it is given.");
 }
 
 }  // namespace posenc::python

@@ -71,7 +71,11 @@ struct Outputs {
   }
 };
 
+// The rotation of an encoding, or of a plan that was made with a context or a precision.
+RotarySpec rotary_spec(nb::handle encoding, const char* who);
+
 // Adds to the class what stands in caches.cpp.
 void add_caches(nb::module_&, nb::class_<RotaryPlan>&);
+void add_rerotation(nb::module_&);
 
 }  // namespace posenc::python

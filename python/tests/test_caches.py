@@ -179,6 +179,7 @@ def test_frequencies_in_place_of_the_plans_own(random):
     a, b = q[..., :8], q[..., 8:]
     want = numpy.concatenate([a * numpy.cos(phase) - b * numpy.sin(phase), b * numpy.cos(phase) + a * numpy.sin(phase)], -1)
     assert numpy.abs(got - want).max() < 1e-14
+    assert numpy.abs(plan.with_frequencies(mine, gain=1.25).rotate(q, positions=[0, 5, 9]) - 1.25 * want).max() < 1e-14
     assert (plan.with_frequencies(mine[::-1].astype(numpy.float32)[:, :, ::1]).dtype == "float64")
 
 

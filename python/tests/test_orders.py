@@ -167,6 +167,20 @@ def test_regions_are_the_scores_of_their_authors(engines, name):
     assert numpy.abs((got - want)[..., seen]).max() < 2e-6
 
 
+def test_regions_rotate_by_plans_of_their_own(random):
+    """Without an encoding; with a gain of sqrt(2) they are those of twice the scale."""
+    q, k, v, d = random.normal(size=(4, 9, 2, 8))
+    regions = posenc.rerope(range(9), range(9), window=3)
+    plan = posenc.RotaryPlan(ROPE, "float32")
+    louder = plan.with_frequencies(posenc.frequencies(ROPE)[None, None], gain=2 ** 0.5)
+    for own, scale in ((plan, 0.25), (louder, 0.125)):
+        want = posenc.attend(ROPE, q, k, v, causal=True, regions=regions, scale=0.25)
+        got = posenc.attend(None, q, k, v, causal=True, regions=[{**r, "rotation": own} for r in regions], scale=scale)
+        assert numpy.abs(got.out - want.out).max() < 1e-12
+        theirs, ours = want.backward(d), got.backward(d)
+        assert all(numpy.abs(ours[n] - theirs[n]).max() < 1e-12 for n in "qkv")
+
+
 def test_gradients_through_regions(random):
     q, k, v, d = random.normal(size=(4, 9, 2, 8))
     for regions in (posenc.rerope(range(9), range(9), window=3), posenc.dual_chunk(range(9), range(9), chunk_size=5, local_size=1)):
@@ -184,6 +198,8 @@ def test_gradients_through_regions(random):
                 assert abs((ends[0] - ends[1]) / 2e-6 - g[name][where]) < 1e-7
     with pytest.raises(ValueError, match=r"\[attention\] regions rotate q and k at other positions and need a rotary encoding"):
         posenc.attend("alibi", q, k, v, regions=regions)
+    with pytest.raises(ValueError, match=r"\[attention\] regions must have a RotaryPlan as their rotation, got"):
+        posenc.attend(None, q, k, v, regions=[{**r, "rotation": ROPE} for r in regions])
     with pytest.raises(ValueError, match=r"\[attention\] regions must be those of self_extend"):
         posenc.attend(ROPE, q, k, v, regions=[(q, k)])
 

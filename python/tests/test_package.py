@@ -78,6 +78,7 @@ p.rotate_(None, b"", positions=[1])
 t = posenc.RotaryTable(p, 16, "bfloat16", beyond="grow")
 t.grow(t.size + 1)
 posenc.rerotate_(b"", "rope head_dim=8", p, old_positions=range(2), new_positions=[1, 2])
+verdict: str = posenc.RerotationPlan(p, "rope head_dim=8", "q8_0").move_pages(b"", [0], old_positions=[0], new_positions=[1])
 """)
     assert mypy("--cache-dir", tmp_path, good).returncode == 0
     bad = tmp_path / "bad.py"

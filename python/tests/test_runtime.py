@@ -62,6 +62,7 @@ threads = [threading.Thread(target=posenc.arange, args=(0, 5)) for _ in range(16
 Q = numpy.random.default_rng(0).normal(size=(3, 1200, 8, 64))
 BIG = numpy.zeros((60000, 8, 64), numpy.float32)
 TABLE = posenc.RotaryTable(PLAN, len(BIG))
+MOVES = posenc.RerotationPlan(PLAN, PLAN)
 WORDS = numpy.random.default_rng(0).normal(size=(100, 512))
 ATTENDED = posenc.attend("alibi", *Q[:, :600], causal=True)
 CALLS = {
@@ -74,6 +75,7 @@ CALLS = {
     "input": lambda: posenc.InputPlan("sinusoidal width=512").apply(None, numpy.arange(60000)),
     "pope": lambda: posenc.PopePlan("pope head_dim=64").apply(BIG[:20000], numpy.arange(20000)),
     "rerotate": lambda: posenc.rerotate_(BIG, PLAN, PLAN, old_positions=range(len(BIG)), new_positions=range(1, len(BIG) + 1)),
+    "move": lambda: MOVES.move(BIG, old_positions=range(len(BIG)), new_positions=range(1, len(BIG) + 1)),
     "rotate_table": lambda: PLAN.rotate_table(BIG, table=TABLE, positions=range(len(BIG)), out=BIG),
     "new table": lambda: posenc.RotaryTable(PLAN, 100000),
     "phase_gradients": lambda: PLAN.phase_gradients(BIG[:4000], d_q=BIG[:4000], positions=range(4000)),
@@ -138,6 +140,7 @@ def test_a_hundred_thousand_calls_keep_the_memory():
             PLAN.rotate_table(q, table=table, positions=positions, out=q)
             assert table.rows()[0, 0] == 1
             posenc.rerotate_(q, PLAN, PLAN, old_positions=positions, new_positions=positions + 1)
+            MOVES.move_pages(q[None], [0], old_positions=positions, new_positions=positions + 1, order="bthd")
             PLAN.phase_gradients(q, d_q=q, positions=positions)
             posenc.parse("rope head_dim=64 pairing=half_split + linear factor=2").scheme.head_dim
             posenc.attend("alibi", q, q, q).backward(q)

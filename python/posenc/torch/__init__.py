@@ -9,11 +9,12 @@ from ._input import compose, compose_, embed
 from ._modules import InputPositions, LearnedPositions, RotaryEmbedding, SinusoidalPositions
 from ._more import attend_path, attend_selective, merge
 from ._polar import polar
+from ._rerotation import RerotationPlan
 from ._ring import ring_attend
 from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
 __all__ = [
-    "Attention", "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
+    "Attention", "InputPositions", "LearnedPositions", "RerotationPlan", "RotaryEmbedding", "SinusoidalPositions",
     "attend", "attend_path", "attend_selective", "bias", "compose", "compose_", "distance_bias", "embed", "merge", "polar", "ring_attend", "rotate",
     "rotate_", "rotate_rows", "rotate_rows_",
 ]

@@ -17,7 +17,7 @@ import torch
 from .. import _posenc
 from .._attention import flat_regions
 from ._attention_checks import check_fake, check_names, check_result
-from ._checks import one_device
+from ._checks import one_device, refuse
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
 if TYPE_CHECKING:
@@ -312,7 +312,10 @@ def attend(
         sink=sink, query_factor=query_factor, head_scale=head_scale, mix_before=mix_before, mix_after=mix_after,
         past_distances=_whole(past_distances), future_distances=_whole(future_distances))
     if regions is not None:
-        given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in (flat_regions(regions) or {}).items())
+        flat = flat_regions(regions) or {}
+        if any(n.endswith(".rotation") for n in flat):
+            refuse("torch attend", "regions must rotate by the encodings; posenc.attend has regions with a rotation", "a rotation of their own")
+        given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in flat.items())
     named = {n: x for n, x in given.items() if x is not None}
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]

@@ -93,6 +93,8 @@ def test_gradients_of_what_else_a_call_takes():
     sides = torch.tensor([1, 0], dtype=torch.uint8)
     assert torch.autograd.gradcheck(lambda q, k, v, m: pt.attend(None, q, k, v, mix_before=m, mix_after=m, head_side=sides,
                                                                  chunk=4, chunk_origin=1), (q, k, v, mix), fast_mode=True)
+    with pytest.raises(ValueError, match=r"\[torch attend\] regions must rotate by the encodings"):
+        pt.attend(None, q, k, v, regions=[{**r, "rotation": posenc.RotaryPlan(rope)} for r in regions])
     assert torch.autograd.gradcheck(lambda *x: pt.attend(rope, *x, causal=True, regions=regions), (q, k, v), fast_mode=True)
     past = posenc.random_distances(30, 6, seed=1).tolist()
     assert torch.autograd.gradcheck(lambda *x: pt.attend("alibi", *x, causal=True, past_distances=past), (q, k, v), fast_mode=True)
