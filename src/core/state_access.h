@@ -10,6 +10,10 @@ struct StateAccess {
   static auto& of(const T& x) noexcept {
     return *x.state_;
   }
+  template <class T>
+  static auto& shared(const T& x) noexcept {
+    return x.state_;
+  }
 };
 
 }  // namespace posenc::v0::detail

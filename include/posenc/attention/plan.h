@@ -22,6 +22,7 @@ namespace detail {
 struct PlanState;
 struct LoweredState;
 class CallArena;
+struct StateAccess;
 }  // namespace detail
 
 struct AttentionSizes {
@@ -123,6 +124,7 @@ class LoweredAttention {
 
  private:
   friend class AttentionPlan;
+  friend struct detail::StateAccess;
   explicit LoweredAttention(std::shared_ptr<const detail::LoweredState> state)
       : state_(std::move(state)) {}
   void run_forward(const AttentionArgs&, std::span<const NamedArray>, const AttentionResult&,

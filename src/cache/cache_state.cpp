@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/cache_state.h"
+
+#include "core/known_enum.h"
+#include "core/shape.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+
+CacheRotation::CacheRotation(const RotarySpec& s, KeyType type)
+    : spec(s),
+      rotates(!s.blocks.empty()),
+      any_shift(s.precision == Precision::exact),
+      narrow(s, DType::f32, {.outside = OutsideRange::allow}),
+      wide(s, DType::f64, {.outside = OutsideRange::allow}) {
+  if (type == KeyType::f16 || type == KeyType::bf16)
+    sixteen.emplace(s, static_cast<DType>(type), PlanOptions{.outside = OutsideRange::allow});
+}
+
+void check_rotation(const RotarySpec& s, const PoolState& pool, KeyKeeping keeping) {
+  const PoolSizes& sizes = pool.sizes;
+  check_rotary(s);
+  if (s.head_dim != sizes.head_dim)
+    refuse_field(kCache, "head_dim",
+                 "of the rotation must be that of the pool, " + std::to_string(sizes.head_dim),
+                 s.head_dim);
+  if (!s.blocks.empty() && s.axes() != sizes.axes)
+    refuse_field(kCache, "axes",
+                 "of the rotation must be those of the pool, " + std::to_string(sizes.axes),
+                 s.axes());
+  for (const RotaryBlock& b : s.blocks) {
+    if (b.spectrum.heads > 1 && b.spectrum.heads != sizes.heads)
+      refuse_field(
+          kCache, "heads",
+          "of a spectrum for each head must be those of the keys, " + std::to_string(sizes.heads),
+          b.spectrum.heads);
+    if (sizes.values_in_keys && keeping == KeyKeeping::anchored && b.offset < sizes.value_dim)
+      refuse_field(kCache, "values_in_keys",
+                   "needs values that do not rotate, below channel " +
+                       std::to_string(sizes.value_dim) + ", but a rotary block begins at channel",
+                   b.offset);
+  }
+}
+
+CacheState::CacheState(const PagePool& of, const RotarySpec& rotary, KeyKeeping how)
+    : pool(StateAccess::shared(of)), public_pool(of), keeping(how) {
+  check_known(kCache, "keeping", how);
+  check_rotation(rotary, *pool, how);
+  rotation = std::make_shared<const CacheRotation>(rotary, pool->sizes.key_type);
+  sequence.lowest.resize(static_cast<std::size_t>(axes()));
+  sequence.highest = sequence.lowest;
+}
+
+CacheState::CacheState(const CacheState& other)
+    : pool(other.pool),
+      public_pool(other.public_pool),
+      keeping(other.keeping),
+      rotation(other.rotation),
+      sequence(other.sequence) {
+  for (const PageUse& use : sequence.uses) pool->retain(use.page);
+}
+
+Index CacheState::first_order(std::size_t use) const noexcept {
+  const PageUse& u = sequence.uses[use];
+  return pool->orders(u.page)[u.there.first()];
+}
+Index CacheState::last_order(std::size_t use) const noexcept {
+  const PageUse& u = sequence.uses[use];
+  return pool->orders(u.page)[u.there.last()];
+}
+
+std::size_t CacheState::use_from(Index order) const noexcept {
+  std::size_t low = 0, high = sequence.uses.size();
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (last_order(middle) < order)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// Orders of a page ascend, also those of slots that are no longer there.
+Index CacheState::slot_from(std::size_t use, Index order) const noexcept {
+  const PageUse& u = sequence.uses[use];
+  const Index* const o = pool->orders(u.page);
+  return std::lower_bound(o + u.there.first(), o + u.there.last() + 1, order) - o;
+}
+
+Index CacheState::next_token(Index order) const noexcept {
+  const std::size_t use = use_from(order);
+  if (use == sequence.uses.size()) return kUnbounded;
+  const PageUse& u = sequence.uses[use];
+  return pool->orders(u.page)[(u.there & Slots::range(slot_from(use, order), kMostSlots)).first()];
+}
+
+Index CacheState::slot_of(std::size_t use, Index order) const noexcept {
+  if (use >= sequence.uses.size() || order < first_order(use)) return -1;
+  const Index slot = slot_from(use, order);
+  const PageUse& u = sequence.uses[use];
+  return u.there.has(slot) && pool->orders(u.page)[slot] == order ? slot : -1;
+}
+
+Index CacheState::uses_of_page(std::size_t use) const noexcept {
+  Index n = 1;
+  while (use >= static_cast<std::size_t>(n) &&
+         sequence.uses[use - static_cast<std::size_t>(n)].page == sequence.uses[use].page)
+    ++n;
+  return n;
+}
+
+Change CacheState::without_range(Index first, Index end) const {
+  const std::size_t begin = use_from(first), stop = use_from(end);
+  return without(begin, std::min(stop + 1, sequence.uses.size()), [&](std::size_t use) {
+    const Slots there = sequence.uses[use].there;
+    const Index from = first <= first_order(use) ? 0 : slot_from(use, first);
+    const Index to = end > last_order(use) ? kMostSlots : slot_from(use, end);
+    return there & (Slots::range(0, from) | Slots::range(to, kMostSlots));
+  });
+}
+
+void CacheState::commit(Change&& c) noexcept {
+  sequence = std::move(c.next);
+  pool->release(c.released);
+}
+
+void CacheState::clear() noexcept {
+  pool->release(sequence.uses.size(), [&](std::size_t n) { return sequence.uses[n].page; });
+  sequence.uses.clear(), sequence.shift.clear();
+  sequence.tokens = sequence.next_order = sequence.moves = 0;
+}
+
+void CacheState::find_bounds(Sequence& s) const {
+  for (Index axis = 0; axis < axes(); ++axis) {
+    Index low = kUnbounded, high = -kUnbounded;
+    for (std::size_t use = 0; use < s.uses.size(); ++use) {
+      const Index* const at = pool->anchors(s.uses[use].page, axis);
+      const Index by =
+          s.shift[use * static_cast<std::size_t>(axes()) + static_cast<std::size_t>(axis)];
+      for_each_slot(s.uses[use].there, [&](Index slot) {
+        low = std::min(low, at[slot] + by), high = std::max(high, at[slot] + by);
+      });
+    }
+    s.lowest[static_cast<std::size_t>(axis)] = low,
+    s.highest[static_cast<std::size_t>(axis)] = high;
+  }
+}
+
+void check_bounds(const Sequence& s, const RotarySpec& spec) {
+  if (s.tokens == 0) return;
+  const Index valid = spec.valid_to();
+  for (std::size_t axis = 0; axis < s.lowest.size(); ++axis) {
+    if (s.lowest[axis] < -kMostPosition)
+      refuse_field(kCache, "positions", "must be at least -2^37", s.lowest[axis]);
+    if (s.highest[axis] > kMostPosition)
+      refuse_field(kCache, "positions", "must be at most 2^37", s.highest[axis]);
+    if (s.highest[axis] >= valid)
+      refuse_field(kCache, "positions",
+                   "must be below " + std::to_string(valid) +
+                       ", the length up to which the frequencies hold",
+                   s.highest[axis]);
+  }
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sequence of a cache: which slots of which pages are its tokens, and how far they were shifted.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/pool_state.h"
+#include "cache/slots.h"
+#include "posenc/cache/key_cache.h"
+#include "posenc/rotary/plan.h"
+
+namespace posenc::inline v0::detail {
+
+inline constexpr Index kMostPosition = Index{1} << 37;
+
+// Slots of one page with one shift. A page whose tokens have two shifts has two uses, one after the other.
+struct PageUse {
+  Index page = 0;
+  Slots there;
+};
+
+struct Sequence {
+  // Ascending by order, without empty ones. shift: of each use and axis.
+  std::vector<PageUse> uses;
+  std::vector<Index> shift;
+  Index tokens = 0, next_order = 0, moves = 0;
+  // Positions are within these, of each axis. They need not occur.
+  std::vector<Index> lowest, highest;
+};
+
+struct Change {
+  Sequence next;
+  std::vector<Index> released{};  // pages, one for each use that ends
+};
+
+// A rotation, prepared. Lengths are checked by the cache: a chunk of a prefill may be short, and a query is rotated by
+// its position minus a shift.
+struct CacheRotation {
+  explicit CacheRotation(const RotarySpec&, KeyType);
+
+  RotarySpec spec;
+  bool rotates = false;
+  bool any_shift = true;              // its rotation depends on distances only
+  RotaryPlan narrow, wide;            // f32, f64
+  std::optional<RotaryPlan> sixteen;  // of keys in 16 bits
+};
+
+struct CacheState {
+  std::shared_ptr<PoolState> pool;
+  PagePool public_pool;
+  KeyKeeping keeping;
+  std::shared_ptr<const CacheRotation> rotation;
+  Sequence sequence;
+
+  CacheState(const PagePool&, const RotarySpec&, KeyKeeping);
+  CacheState(const CacheState&);  // shares the pages
+  CacheState& operator=(const CacheState&) = delete;
+  ~CacheState() { clear(); }
+
+  Index axes() const noexcept { return pool->sizes.axes; }
+  Index page_size() const noexcept { return pool->sizes.page_size; }
+  const Index* shift_of(std::size_t use) const noexcept {
+    return sequence.shift.data() + use * static_cast<std::size_t>(axes());
+  }
+  Index first_order(std::size_t use) const noexcept;
+  Index last_order(std::size_t use) const noexcept;
+  // The first use with a token of this order or a later one.
+  std::size_t use_from(Index order) const noexcept;
+  // The first slot of a use with this order or a later one.
+  Index slot_from(std::size_t use, Index order) const noexcept;
+  // The order of the first token that is there from this order on; kUnbounded: none.
+  Index next_token(Index order) const noexcept;
+  // The slot of a token that is there; -1: it is not.
+  Index slot_of(std::size_t use, Index order) const noexcept;
+  // Uses of the same page in a row, this one the last.
+  Index uses_of_page(std::size_t use) const noexcept;
+  bool is_exclusive(std::size_t use) const noexcept {
+    return pool->references(sequence.uses[use].page) == uses_of_page(use);
+  }
+
+  // A sequence that is not the cache's yet, and what its pages lose: keep(use) of the slots of a use that stay.
+  template <class F>
+  Change without(std::size_t first_use, std::size_t end_use, const F& keep) const;
+  Change without_range(Index first, Index end) const;
+  void commit(Change&&) noexcept;
+  void clear() noexcept;
+  // The smallest and the largest position of each axis that occur.
+  void find_bounds(Sequence&) const;
+};
+
+template <class F>
+Change CacheState::without(std::size_t first_use, std::size_t end_use, const F& keep) const {
+  Change c{sequence};
+  std::size_t to = first_use;
+  const auto count = static_cast<std::size_t>(axes());
+  for (std::size_t use = first_use; use < sequence.uses.size(); ++use) {
+    PageUse left = sequence.uses[use];
+    if (use < end_use) {
+      left.there = keep(use);
+      c.next.tokens -= sequence.uses[use].there.count() - left.there.count();
+    }
+    if (!left.there.any()) {
+      c.released.push_back(left.page);
+      continue;
+    }
+    c.next.uses[to] = left;
+    std::copy_n(shift_of(use), count, c.next.shift.begin() + static_cast<Index>(to * count));
+    ++to;
+  }
+  c.next.uses.resize(to), c.next.shift.resize(to * count);
+  return c;
+}
+
+void check_rotation(const RotarySpec&, const PoolState&, KeyKeeping);
+// Throws [key_cache]: positions within the bounds that the cache or its rotation does not allow.
+void check_bounds(const Sequence&, const RotarySpec&);
+// Each slot of a use with its token, in order.
+template <class F>
+void for_each_slot(const Slots& s, const F& f) {
+  for (std::size_t w = 0; w < s.bits.size(); ++w)
+    for (std::uint64_t b = s.bits[w]; b != 0; b &= b - 1)
+      f(static_cast<Index>(64 * w) + std::countr_zero(b));
+}
+// Runs of neighbouring slots: f(first, count).
+template <class F>
+void for_each_run(const Slots& s, const F& f) {
+  Index first = -1, next = -1;
+  for_each_slot(s, [&](Index slot) {
+    if (slot != next) {
+      if (first >= 0) f(first, next - first);
+      first = slot;
+    }
+    next = slot + 1;
+  });
+  if (first >= 0) f(first, next - first);
+}
+
+}  // namespace posenc::v0::detail

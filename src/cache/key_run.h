@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of a cache with one shift, as keys of a call; and the call of all runs.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/cache_state.h"
+#include "posenc/attention/plan.h"
+
+namespace posenc::inline v0::detail {
+
+class FloatTokens;
+
+// Key j of a run is slot j % page size of its page j / page size.
+struct KeyRun {
+  std::vector<Index> shift;
+  std::vector<std::size_t> uses;  // of the sequence
+};
+// all: as one run, whatever the shifts are. An empty cache has one run without pages.
+std::vector<KeyRun> key_runs(const CacheState&, bool all);
+
+struct CacheCall {
+  CacheCall(const CacheState&, const AttentionArgs&, std::span<const KeyInput>,
+            const LoweredState*);
+  void run(const AttentionResult&, std::span<const NamedArray>, const Executor&) const;
+
+  const CacheState& s;
+  const AttentionArgs& call;
+  std::span<const KeyInput> inputs;
+  const LoweredState* plan;                   // null: a call of its own
+  const LoweredAttention* lowered = nullptr;  // the same
+  std::vector<KeyRun> runs;
+  std::vector<Index> query_order, query_position;  // [queries], [axes][queries]
+  bool by_position = false;                        // the call reads positions
+
+ private:
+  void find_queries();
+  void take_positions();
+  void check_between() const;
+  void check_parts() const;
+  void check_result(const AttentionResult&) const;
+  std::size_t array_index(std::string_view name) const;
+  ConstHeads rotated_query(const KeyRun&, FloatTokens*) const;
+  void attend_run(const KeyRun&, const ConstHeads& q, std::span<const NamedArray>,
+                  const AttentionResult&, const Executor&) const;
+};
+
+}  // namespace posenc::v0::detail
