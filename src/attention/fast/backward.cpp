@@ -50,7 +50,7 @@ GateTile gate_tile(const Tile& t, const RowGroup& g, const BackwardWork& w,
 
 // Whether a group has gradients in a tile.
 bool reads(const BackwardCall& c, const BackwardWork& w, const RowGroup& g, Run keys) noexcept {
-  return c.reads(g, keys) &&
+  return weighs(g, keys) && c.reads(g, keys) &&
          c.stick_gradients.has_gradients(g, &g - w.groups.begin(), keys, w.stick_gradients);
 }
 

@@ -65,6 +65,9 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   c.kernels.split_sums(c.facts.log2_sums(b, h), c.facts.less_of(b, h), c.Tq, w.reference.data(),
                        rest, w.less.data());
   if (!c.stick_gradients.none()) std::fill_n(w.less.data(), c.Tq, 0.0f);
+  for (RowGroup& g : w.groups)
+    find_weighing_keys(c, g, w.q.data() + g.first * c.q_width, c.q_width,
+                       w.reference.data() + g.first);
   take_rows(c, d.out, b, h, rest, w.g.data(), c.g_width, w);
 }
 

@@ -7,9 +7,6 @@
 
 namespace posenc::inline v0::detail {
 
-// A start value below this hides its key as long as another one is near 0.
-inline constexpr double kFar = -0x1p40;
-
 class BiasStarts {
  public:
   BiasStarts(const ReadyCall&, const Starts&, const KeyFlags&);

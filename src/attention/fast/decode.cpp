@@ -311,6 +311,9 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
     std::fill_n(d.out_of(slice, b.first), b.padded * d.v.width, 0.0f);
     std::fill_n(d.sums_of(slice, b.first), b.padded * d.kernels.lanes, 0.0f);
     std::fill_n(d.reference.data() + d.at(slice, b.first), b.padded, 0.0);
+    for (const RowGroup& g : b.groups)
+      begin_references(d.c, g, d.tops.subspan(static_cast<std::size_t>(b.first)),
+                       d.reference.data() + d.at(slice, b.first + g.first));
   }
   const std::span<const DecodeBlock> blocks(d.blocks.data() + set * d.together,
                                             static_cast<std::size_t>(d.together));

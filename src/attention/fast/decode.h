@@ -73,6 +73,7 @@ struct DecodeCall {
   // Of slices: [slices][rows]
   std::span<float> out, sums;
   std::span<double> reference;
+  std::span<double> tops;        // [rows]: find_tops
   std::span<std::uint8_t> left;  // another engine must compute the row
   std::span<std::byte> copy;     // of a token of q
   std::span<float> wide;         // a row of q with all products

@@ -53,6 +53,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
   sums = arena.array<float>(slices * most_rows * kernels.lanes);
   reference = arena.array<double>(slices * most_rows);
   left = arena.array<std::uint8_t>(slices * most_rows);
+  tops = arena.array<double>(c.starts.none() ? 0 : most_rows);
   if (arena.counts()) return;
   BoundedList<FastRow> row_list(rows);
   BoundedList<RowGroup> group_list(groups);
@@ -67,6 +68,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     b.groups = b.groups.first(static_cast<std::size_t>(b.rows.head_end - b.rows.head));
     b.count = (b.rows.head_end - b.rows.head) * (b.rows.end - b.rows.begin);
     b.padded = static_cast<Index>(row_list.size()) - b.first;
+    find_tops(c, b.groups, tops.data() + b.first);
   }
 }
 

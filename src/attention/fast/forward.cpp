@@ -74,7 +74,7 @@ void leave_weights(const FastCall& c, FastWork& w) noexcept {
 void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
   g.begun = false;  // the first block of keys writes `out`
   std::fill_n(w.sums.data() + g.first * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
-  std::fill_n(w.reference.data() + g.first, g.rows, 0.0);
+  begin_references(c, g, w.tops, w.reference.data() + g.first);
 }
 
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
@@ -203,8 +203,13 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
       clear_value_rows(c, w, g);
       clear_gates(c, w, g);
       clear_sticks(c, w, g);
-      if (g.seen.begin < g.seen.end)
-        begin = std::min(begin, g.seen.begin), end = std::max(end, g.seen.end);
+      g.weighs = g.seen;
+      // What is far behind the other keys counts where those have no weight in the end.
+      if (!careful)
+        find_weighing_keys(c, g, w.q.data() + g.first * c.channels, c.channels,
+                           w.reference.data() + g.first);
+      if (g.weighs.begin < g.weighs.end)
+        begin = std::min(begin, g.weighs.begin), end = std::max(end, g.weighs.end);
     }
   const Index size = c.kernels.block_keys, from = begin / size;
   const Index blocks = end > begin ? block_count(end, size) - from : 0;
@@ -213,7 +218,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
     const Run keys{first, std::min(c.Tk, first + size)};
     bool packed = false, bounded = true;
     for (RowGroup& g : w.groups) {
-      if ((careful && !g.low) || !c.reads(g, keys)) continue;
+      if ((careful && !g.low) || !weighs(g, keys) || !c.reads(g, keys)) continue;
       if (breaks_sticks(c.args) && !w.sticks.wants_rest && are_broken(w, g)) continue;
       if (!packed) bounded = pack(c, block, keys, w), packed = true;
       if (bounded)

@@ -39,6 +39,8 @@ struct RowGroup {
   Run seen{0, 0};                 // some row sees keys of these, and none others,
   Run hole{0, 0};                 // except these, which none sees;
   Run all[2] = {{0, 0}, {0, 0}};  // every row sees these, as far as bounds say
+  Run weighs{0, 0};               // keys of `seen` outside of these weigh nothing
+  bool near = true;               // the largest start value of each row is near 0
   bool low = false;               // to be done again
   bool begun = false;             // its sums hold a block of keys
 };
@@ -48,6 +50,10 @@ void find_bounds(RowGroup&) noexcept;
 inline bool sees(const RowGroup& g, Run keys) noexcept {
   const Run some{std::max(g.seen.begin, keys.begin), std::min(g.seen.end, keys.end)};
   return some.begin < some.end && !(some.begin >= g.hole.begin && some.end <= g.hole.end);
+}
+// Whether some of these keys may have a weight.
+inline bool weighs(const RowGroup& g, Run keys) noexcept {
+  return std::max(g.weighs.begin, keys.begin) < std::min(g.weighs.end, keys.end);
 }
 inline bool sees_all(const RowGroup& g, Run keys) noexcept {
   return (keys.begin >= g.all[0].begin && keys.end <= g.all[0].end) ||

@@ -14,9 +14,8 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Up to here float holds start values to 2^-18.
-constexpr double kLineRange = 64;
-constexpr Index kSome = 32;  // entries of a wide line whose largest is kept
+constexpr double kSteep = 16;  // beyond it lines are steep
+constexpr Index kSome = 8;     // entries of a line whose largest is kept
 
 struct Bounds {
   double low, high;
@@ -221,7 +220,10 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   const Index size = line_batches_ * call_.H * line_size_;
   wide_lines_ = arena.array<double>(size);
   lines_ = arena.array<float>(size);
-  largest_ = arena.array<double>(block_count(size, kSome));
+  Index chunks = 0;
+  for (Index n = block_count(size, kSome); n > 0; n = n > 1 ? block_count(n, 2) : 0) chunks += n;
+  largest_ = arena.array<double>(chunks);
+  tops_ = arena.array<Top>(line_batches_ * call_.H);
   if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
   std::size_t number = 0;
   for (const Term& term : call_.args.terms) {
@@ -254,16 +256,39 @@ void Starts::finish_lines() noexcept {
       return;
     }
     low = std::min(low, bounds.low), high = std::max(high, bounds.high);
+    tops_[static_cast<std::size_t>((line - wide_lines_.begin()) / line_size_)] = {0, bounds.high,
+                                                                                  bounds.low};
     std::fill(line, first, *first);  // as near as their neighbours
     std::fill(end, line + line_size_, *(end - 1));
   }
   wide_ = !(low >= -kLineRange && high <= kLineRange);
+  steep_ = !(low >= -kSteep && high <= kSteep);
   std::transform(wide_lines_.begin(), wide_lines_.end(), lines_.begin(),
-                 [](double x) { return static_cast<float>(x); });
-  if (!wide_) return;
-  for (std::size_t n = 0; n < largest_.size(); ++n) {
-    const auto first = wide_lines_.begin() + static_cast<Index>(n) * kSome;
-    largest_[n] = bounds_of({first, std::min(first + kSome, wide_lines_.end())}).high;
+                 [](double x) { return static_cast<float>(std::clamp(x, kFar, -kFar)); });
+  if (steep_) find_largest();
+}
+
+void Starts::find_largest() noexcept {
+  Index size = block_count(static_cast<Index>(wide_lines_.size()), kSome);
+  for (Index n = 0; n < size; ++n) {
+    const double* x = wide_lines_.data() + n * kSome;
+    const Index count = std::min(kSome, static_cast<Index>(wide_lines_.size()) - n * kSome);
+    static_assert(kSome == 8);
+    largest_[static_cast<std::size_t>(n)] =
+        count < kSome ? *std::max_element(x, x + count)
+                      : std::max(std::max(std::max(x[0], x[1]), std::max(x[2], x[3])),
+                                 std::max(std::max(x[4], x[5]), std::max(x[6], x[7])));
+  }
+  for (double* of = largest_.data(); size > 1;) {
+    double* to = of + size;
+    for (Index n = 0; n < size; n += 2)
+      to[n / 2] = n + 1 < size ? std::max(of[n], of[n + 1]) : of[n];
+    of = to, size = block_count(size, 2);
+  }
+  for (std::size_t n = 0; n < tops_.size(); ++n) {
+    const auto first = wide_lines_.begin() + static_cast<Index>(n) * line_size_ + kLineMargin;
+    tops_[n].entry =
+        std::find(first, first + line_entries(), tops_[n].number) - wide_lines_.begin();
   }
 }
 
@@ -299,8 +324,31 @@ const float* Starts::line_of(Index b, Index h) const noexcept {
 }
 
 double Starts::largest(Index first, Index count) const noexcept {
-  const auto begin = largest_.begin() + first / kSome;
-  return *std::max_element(begin, largest_.begin() + (first + count - 1) / kSome + 1);
+  const auto number = [&](Index n) { return wide_lines_[static_cast<std::size_t>(n)]; };
+  Index begin = first, end = first + count;
+  double most = -HUGE_VAL;
+  while (begin < end && begin % kSome != 0) most = std::max(most, number(begin++));
+  while (begin < end && end % kSome != 0) most = std::max(most, number(--end));
+  begin /= kSome, end /= kSome;
+  Index size = block_count(static_cast<Index>(wide_lines_.size()), kSome);
+  for (const double* of = largest_.data(); begin < end; of += size, size = block_count(size, 2)) {
+    if (begin % 2 != 0) most = std::max(most, of[begin++]);
+    if (end % 2 != 0) most = std::max(most, of[--end]);
+    begin /= 2, end /= 2;
+  }
+  return most;
+}
+
+double Starts::top(const FastRow& r) const noexcept {
+  const Top& of_line = top_of(r);
+  double most = -HUGE_VAL;
+  for (const Run& run : r.bounds.runs()) {
+    const Index at = of_line.entry - r.entry;
+    if (at >= run.begin && at < run.end) return of_line.number;
+    if (run.begin < run.end)
+      most = std::max(most, largest(r.entry + run.begin, run.end - run.begin));
+  }
+  return most > -HUGE_VAL ? most : 0;
 }
 
 void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {

@@ -13,6 +13,10 @@ namespace posenc::inline v0::detail {
 
 // Entries before and behind a line: room for whole vectors and blocks of keys.
 inline constexpr Index kLineMargin = 256;
+// Up to here float holds start values to 2^-18.
+inline constexpr double kLineRange = 64;
+// A start value below this hides its key as long as another one is near 0.
+inline constexpr double kFar = -0x1p40;
 inline constexpr double kLog2E = 1.4426950408889634074, kLn2 = 1 / kLog2E;
 
 // One row of queries of one head.
@@ -38,10 +42,12 @@ class Starts {
   // Nothing is added to any score.
   bool none() const noexcept { return none_; }
   // The terms go by one distance or are one number for all pairs, and the keys of each row are neighbours on it: key j
-  // is entry entry_of(row) + j of a line. Of lines whose numbers lie near each other in float, of others in double: they must be taken relative to
-  // one of those that are used.
+  // is entry entry_of(row) + j of a line. Of wide lines a row is taken in double, relative to one of the numbers that are used,
+  // unless its largest number is near 0: what float loses of smaller ones weighs nothing.
   bool has_lines() const noexcept { return line_size_ > 0; }
   bool has_wide_lines() const noexcept { return wide_; }
+  // Lines whose numbers differ by so much that a row cannot be relative to 0.
+  bool is_steep() const noexcept { return steep_; }
   // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
   bool has_lines_of(std::int32_t axis) const noexcept {
     return has_lines() && !wide_ && axis_ == axis;
@@ -55,8 +61,11 @@ class Starts {
   Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }
   // table[slab][row] += gradients of lines, as the term reads its table. Both in double, the table dense.
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
-  // No entry of the slice of a wide line is larger, and one near it is as large.
+  // Of steep lines: the largest entry of a slice, and of the keys that a row sees; 0 if it sees none.
   double largest(Index first, Index count) const noexcept;
+  double top(const FastRow&) const noexcept;
+  // The smallest entry of the line of a row.
+  double lowest(const FastRow& r) const noexcept { return top_of(r).lowest; }
   // Of the terms that are curves, in their order.
   std::span<const DistanceCurve> curves() const noexcept { return curves_; }
   // The only term, if it is a curve; else null.
@@ -76,16 +85,26 @@ class Starts {
   void add_constant(const Term&) noexcept;
   void add_band(const Term&, const Band&) noexcept;
   void finish_lines() noexcept;
+  void find_largest() noexcept;
   void make_curves(CallArena&);
 
   const ReadyCall& call_;
-  bool none_ = true, wide_ = false;
+  bool none_ = true, wide_ = false, steep_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
   std::span<double> wide_lines_;
   std::span<float> lines_;
   std::span<const DistanceCurve> curves_;
   bool curve_is_alone_ = false;
-  std::span<double> largest_;  // of every kSome entries of wide_lines_
+  // Of every kSome entries of wide_lines_, then of every two of those, and so on.
+  std::span<double> largest_;
+  struct Top {
+    Index entry;
+    double number, lowest;
+  };
+  std::span<Top> tops_;  // [B|1][H]: the first of the largest entries, and the smallest number
+  const Top& top_of(const FastRow& r) const noexcept {
+    return tops_[static_cast<std::size_t>((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h)];
+  }
   Index line_size_ = 0, high_ = 0, line_batches_ = 1;
   std::int32_t axis_ =
       kNoAxis;  // of the distance; none: all rows read the line from its first entry on

@@ -92,18 +92,34 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
   return largest;
 }
 
-// The same where start values are 0 or numbers of a line in float: they need no other number to be relative to. Returns
-// the end of the visible keys.
-Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, float* to,
-               Index width) noexcept {
+// Whether a group takes its numbers from lines in double.
+bool reads_wide_lines(const FastCall& c, const RowGroup& g) noexcept {
+  return reads_lines(c) && c.starts.has_wide_lines() && !g.near;
+}
+// Entries of lines that the rows of a group read of some keys.
+Run entries_of(const RowGroup& g, Run keys) noexcept {
+  Index low = kUnbounded, high = -kUnbounded;
+  for (Index n = 0; n < g.count; ++n)
+    low = std::min(low, g.row[n].entry), high = std::max(high, g.row[n].entry);
+  return {low + keys.begin, high + keys.end};
+}
+
+// The same where start values are 0 or numbers of a line: in float, or, if `wide`, relative to `by`. Returns the end of
+// the visible keys.
+Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bool wide, double by,
+               float* to, Index width) noexcept {
   std::fill_n(to, width, -HUGE_VALF);
   const float* line = reads_lines(c) ? c.starts.lines() + r.entry : nullptr;
   Index last = 0;
   const auto copy = [&](const Run& run) {
+    float* first = to + (run.begin - keys.begin);
     if (line == nullptr)
-      std::fill(to + (run.begin - keys.begin), to + (run.end - keys.begin), 0.0f);
+      std::fill_n(first, run.end - run.begin, 0.0f);
+    else if (wide)
+      c.kernels.narrow(first, c.starts.wide_lines() + r.entry + run.begin, run.end - run.begin, by,
+                       kFar);
     else
-      std::copy(line + run.begin, line + run.end, to + (run.begin - keys.begin));
+      std::copy(line + run.begin, line + run.end, first);
     last = run.end;
   };
   if (c.filtered) {
@@ -125,18 +141,13 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, fl
 // A slice of the lines for all rows of the group, relative to its largest number. False: the rows are too far apart.
 bool fill_slice(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                 StripStarts& s) noexcept {
-  Index low = kUnbounded, high = -kUnbounded;
-  for (Index n = 0; n < g.count; ++n) {
-    const Index at = g.row[n].entry;
-    low = std::min(low, at), high = std::max(high, at);
-  }
-  const Index size = high - low + keys.end - keys.begin;
+  const Run entries = entries_of(g, keys);
+  const Index size = entries.end - entries.begin;
   if (size > static_cast<Index>(w.starts.size())) return false;
-  const double* line = c.starts.wide_lines() + low + keys.begin;
-  const double largest = c.starts.largest(low + keys.begin, size);
-  c.kernels.narrow(w.starts.data(), line, size, largest, kFar);
+  const double largest = c.starts.largest(entries.begin, size);
+  c.kernels.narrow(w.starts.data(), c.starts.wide_lines() + entries.begin, size, largest, kFar);
   for (Index n = 0; n < g.count; ++n) {
-    s.at[n] = w.starts.data() + (g.row[n].entry - low);
+    s.at[n] = w.starts.data() + (g.row[n].entry + keys.begin - entries.begin);
     s.base[n] = largest;
   }
   return true;
@@ -155,7 +166,7 @@ void fill_masked_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys
 void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                       StripStarts& s) noexcept {
   s.keys = keys.end - keys.begin;
-  if (c.starts.has_wide_lines()) {
+  if (reads_wide_lines(c, g)) {
     if (!fill_slice(c, w, g, keys, s)) return fill_masked_starts(c, w, g, keys, s);
   } else {
     for (Index n = 0; n < g.count; ++n) {
@@ -203,12 +214,22 @@ bool fill_curve_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run
   return true;
 }
 
+// The largest number of a line among some keys, of those that bounds show.
+double largest_of_row(const FastCall& c, const FastRow& r, Run keys) noexcept {
+  double most = -HUGE_VAL;
+  for (const Run& run : r.bounds.runs())
+    if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+        some.begin < some.end)
+      most = std::max(most, c.starts.largest(r.entry + some.begin, some.end - some.begin));
+  return most > -HUGE_VAL ? most : 0;
+}
+
 void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                         StripStarts& s) noexcept {
   if (fill_curve_starts(c, w, g, keys, s)) return;
   s.keys = 0;
-  const bool copies = c.args.mask.bias.empty() &&
-                      (!adds_numbers(c) || (reads_lines(c) && !c.starts.has_wide_lines()));
+  const bool copies = c.args.mask.bias.empty() && (!adds_numbers(c) || reads_lines(c));
+  const bool wide = copies && reads_wide_lines(c, g);
   const bool biased = c.bias.whole_rows() && (c.starts.none() || reads_lines(c));
   // Of gates, numbers that come later may be large.
   const bool may_skip = !w.skips.empty() && c.gates.none() && !breaks_sticks(c.args);
@@ -231,7 +252,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     double largest = 0;
     Index last = 0;
     if (copies) {
-      last = copy_row(c, w, g.row[n], keys, to, width);
+      if (wide) largest = largest_of_row(c, g.row[n], keys);
+      last = copy_row(c, w, g.row[n], keys, wide, largest, to, width);
     } else if (biased) {
       const BiasStarts::Row made = c.bias.write(g.row[n], keys, to, width);
       bounded = made.bounded, far = made.far, largest = made.largest, last = made.last;

@@ -69,6 +69,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
   bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   for (const ScoreRegion& r : args.regions) strided = strided || r.qk.k.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
+  key_lengths = find_key_lengths(*this, arena, executor);
 }
 
 BlockShape FastCall::block_shape() const noexcept {
@@ -154,6 +155,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   rows = BoundedList(arena.array<FastRow>(count));
   groups = BoundedList(arena.array<RowGroup>(count));
   left = arena.array<std::uint8_t>(count);
+  tops = arena.array<double>(c.starts.none() ? 0 : count);
   // Runs of keys write a vector behind the last one.
   starts = arena.array<float>(c.kernels.rows * keys + kMostLanes);
   start = arena.array<double>(keys);
@@ -191,8 +193,10 @@ void move_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
 void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noexcept {
   const FastRowBlock& last = w.found;
   if (!c.by_head && (last.b == block.b || (c.alike && last.b >= 0)) && last.begin == block.begin &&
-      last.end == block.end && last.head_end - last.head == block.head_end - block.head)
-    return move_rows(c, block, w);
+      last.end == block.end && last.head_end - last.head == block.head_end - block.head) {
+    move_rows(c, block, w);
+    return find_tops(c, {w.groups.begin(), w.groups.end()}, w.tops.data());
+  }
   w.rows.clear(), w.groups.clear(), w.found = block;
   const Index most = c.kernels.rows, few = c.kernels.few_rows;
   // Rows of a causal mask see different keys, so a small group computes less that is hidden. Groups of four, where there
@@ -215,6 +219,7 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
     g.row = w.rows.data() + g.first;
     find_bounds(g);
   }
+  find_tops(c, {w.groups.begin(), w.groups.end()}, w.tops.data());
 }
 
 void fill_zeros(const FastCall& c, const RowGroup& g, StripStarts& s) noexcept {

@@ -3,6 +3,7 @@
 #pragma once
 #include "attention/fast/bias_starts.h"
 #include "attention/fast/content_weights.h"
+#include "attention/fast/far_keys.h"
 #include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
 #include "attention/fast/prepare.h"
@@ -60,6 +61,7 @@ struct FastCall : ReadyCall {
   bool by_head;  // some mask differs from head to head
   bool alike;    // are_places_alike
   Index panel, value_vectors, value_panels;
+  std::span<const float> key_lengths;  // find_key_lengths
 
   // Whether some row of a group may see a key of these.
   bool reads(const RowGroup& g, Run keys) const noexcept {
@@ -125,6 +127,7 @@ struct FastRowWork {
   BoundedList<FastRow> rows;  // of the block, groups one after the other
   BoundedList<RowGroup> groups;
   FastRowBlock found{-1, 0, 0, 0, 0, 0};  // whose rows these are
+  std::span<double> tops;                 // by row: find_tops; empty: no line is steep
   std::span<std::uint8_t> left;           // by row: another engine must compute it
   // By row: all start values of a block of keys were below kFar, and it was left out. Empty: such rows are left.
   std::span<std::uint8_t> skips;
