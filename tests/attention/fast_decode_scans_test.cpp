@@ -44,6 +44,16 @@ TEST(FastDecodeScans, GatesOfQueriesHeadsAndLengths) {
   });
 }
 
+TEST(FastDecodeScans, GatesWithoutATable) {
+  each_few([&](Index queries, Index share, Index keys, std::size_t seed) {
+    GatedCall call(queries, keys, 1, seed, 0.4, 2 * share, 2);
+    call.without_table(seed % 2 == 0 ? Gate::sigmoid : Gate::log_sigmoid);
+    call.term.gate_own = seed % 3 != 0;
+    if (seed % 4 == 1) call.term.key = {.given = call.vectors(keys, 2 * share, call.D)};
+    return call.wrong_of();
+  });
+}
+
 TEST(FastDecodeScans, SticksOfQueriesHeadsAndLengths) {
   constexpr double kNumbers[] = {-5, 0, -8, 3, -20, 40};
   each_few([&](Index queries, Index share, Index keys, std::size_t seed) {

@@ -57,6 +57,29 @@ TEST(FastGatesBackward, SeveralTiles) {
   }
 }
 
+TEST(FastGatesBackward, WithoutATable) {
+  constexpr Index kLengths[] = {1, 13, 97, 129, 200};
+  std::size_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const Gate gate : {Gate::sigmoid, Gate::log_sigmoid}) {
+        const Index keys = kLengths[(seed * 3 + 1) % std::size(kLengths)];
+        GatedCall call(queries, keys, 1, ++seed);
+        call.without_table(gate);
+        call.args.mask.causal = seed % 4 != 0;
+        call.term.gate_own = seed % 3 != 0;
+        if (seed % 2 == 0) {
+          call.term.query = {.given = call.vectors(queries, 2, 3)};
+          call.term.key = {.given = call.vectors(keys, 2, 3)};
+        }
+        ASSERT_EQ(call.wrong_gradients_of(), "") << isa_name(isa) << ' ' << queries << ' ' << keys;
+        expect_same_gradient_bits(call.args);
+      }
+  }
+  reset_isa();
+}
+
 TEST(FastGatesBackward, KeysThatDoNotCount) {
   GatedCall call(60, 140, 20, 3);
   call.term.gate_own = false;

@@ -67,6 +67,46 @@ TEST(FastGates, KeysThatDoNotCount) {
   EXPECT_EQ(call.wrong_of(), "");
 }
 
+// Sums of gates: forgetting, with a gate for each pair.
+TEST(FastGates, WithoutATable) {
+  constexpr Index kLengths[] = {1, 9, 16, 64, 65, 129, 200, 300};
+  std::size_t seed = 0;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : kLengths)
+      for (const Gate gate : {Gate::sigmoid, Gate::log_sigmoid}) {
+        const Index keys = kLengths[(seed * 5 + 1) % std::size(kLengths)];
+        ++seed;
+        GatedCall call(queries, keys, 1, seed, seed % 5 == 0 ? -30.0 : 0.4);
+        call.without_table(gate);
+        call.args.mask.causal = seed % 4 != 0;
+        call.term.gate_own = seed % 3 != 0;
+        if (seed % 7 == 0) call.args.mask.window_left = 70, call.args.mask.sink_tokens = 3;
+        if (seed % 2 == 0) {
+          call.term.query = {.given = call.vectors(queries, 2, 3)};
+          call.term.key = {.given = call.vectors(keys, 2, 3)};
+        }
+        ASSERT_EQ(call.wrong_of(), "") << isa_name(isa) << ' ' << queries << ' ' << keys;
+      }
+  }
+  reset_isa();
+}
+
+// Sums that rise with the distance, so that references move, and those that leave nothing after a few keys.
+TEST(FastGates, SumsThatRiseOrFall) {
+  for (const double scale : {-2.0, -0.2, 3.0, 60.0})
+    for (const Index queries : {3, 90}) {
+      GatedCall call(queries, 400, 1, 8);
+      call.without_table(Gate::log_sigmoid);
+      call.term.scale = scale;
+      const CallResult got = of_attend((call.of_term(), call.args)),
+                       want = forward_of_reference(call.plain());
+      EXPECT_LE(difference(got.out, want.out), 20 * kFloatError) << scale;
+      EXPECT_LE(difference(got.log_sum_exp, want.log_sum_exp), kFloatError) << scale;
+      expect_same_bits(call.args);
+    }
+}
+
 // Sequences one behind the other, whose own keys lie behind the first key of their sequence.
 TEST(FastGates, PackedSequences) {
   const std::vector<std::int64_t> cu{0, 60, 61, 200};
@@ -146,9 +186,6 @@ TEST(FastGates, WhatTheFastEngineLeaves) {
   call.term.spread = 0.5;
   call.of_term();
   EXPECT_THAT(why(call), HasSubstr("spread"));
-  call.term.spread = 0, call.term.table = {};
-  call.of_term();
-  EXPECT_THAT(why(call), HasSubstr("without a table"));
   GatedCall capped(20, 30, 10, 4);
   capped.of_term(), capped.args.softcap = 3;
   EXPECT_THAT(why(capped), HasSubstr("soft cap"));

@@ -17,6 +17,11 @@ struct GatedCall : FloatCall {
     term.gate_scale = scale, term.scale = 0.3;
     args.mask.causal = true;
   }
+  // The sum of gates itself, in place of a row of the table.
+  void without_table(Gate gate) {
+    term.table = {}, term.gate = gate;
+    term.scale = gate == Gate::sigmoid ? -0.3 : 0.8;
+  }
   const std::vector<Term>& of_term() {
     terms = {term};
     args.terms = terms;

@@ -169,26 +169,31 @@ TEST(FastReads, WeightsAreSummedByStep) {
   }
 }
 
-TEST(FastReads, DoublesBecomeBoundedFloats) {
+template <class T, class Narrow>
+void expect_bounded_floats(Narrow narrow, std::string_view isa) {
   test::Random random(5);
+  for (Index count = 1; count < 40; count += 3) {
+    std::vector<T> from;
+    for (Index n = 0; n < count; ++n) from.push_back(static_cast<T>(random.normal()));
+    std::vector<float> to(from.size() + 1, 7.0f);
+    ASSERT_TRUE(narrow(to.data(), from.data(), count, 0.3, 0x1p50f)) << isa;
+    for (std::size_t n = 0; n < from.size(); ++n)
+      ASSERT_EQ(to[n], static_cast<float>(0.3 * static_cast<double>(from[n]))) << isa;
+    ASSERT_EQ(to.back(), 7.0f) << isa;
+    for (const double wrong : {std::nan(""), -HUGE_VAL, 0x1p52, 1e38})
+      for (const Index n : {Index{0}, count / 2, count - 1}) {
+        std::vector<T> with = from;
+        with[static_cast<std::size_t>(n)] = static_cast<T>(wrong);
+        ASSERT_FALSE(narrow(to.data(), with.data(), count, 0.3, 0x1p50f))
+            << isa << ' ' << wrong << ' ' << n;
+      }
+  }
+}
+
+TEST(FastReads, NumbersBecomeBoundedFloats) {
   for (const Isa isa : supported_isas()) {
-    const FastReadKernels& reads = fast_read_kernels(isa);
-    for (Index count = 1; count < 40; count += 3) {
-      std::vector<double> from;
-      for (Index n = 0; n < count; ++n) from.push_back(random.normal());
-      std::vector<float> to(from.size() + 1, 7.0f);
-      ASSERT_TRUE(reads.narrow(to.data(), from.data(), count, 3, 0x1p50f)) << isa_name(isa);
-      for (std::size_t n = 0; n < from.size(); ++n)
-        ASSERT_EQ(to[n], static_cast<float>(3 * from[n])) << isa_name(isa);
-      ASSERT_EQ(to.back(), 7.0f) << isa_name(isa);
-      for (const double wrong : {std::nan(""), -HUGE_VAL, 0x1p50, 1e300})
-        for (const Index n : {Index{0}, count / 2, count - 1}) {
-          std::vector<double> with = from;
-          with[static_cast<std::size_t>(n)] = wrong;
-          ASSERT_FALSE(reads.narrow(to.data(), with.data(), count, 3, 0x1p50f))
-              << isa_name(isa) << ' ' << wrong << ' ' << n;
-        }
-    }
+    expect_bounded_floats<double>(fast_read_kernels(isa).narrow, isa_name(isa));
+    expect_bounded_floats<float>(fast_read_kernels(isa).scale, isa_name(isa));
   }
 }
 

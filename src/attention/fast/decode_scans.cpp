@@ -56,8 +56,7 @@ void DecodeScans::take_block(const DecodeBlock& b) noexcept {
       for (Index n = 0; n < strip.count; ++n) {
         const FastRow& r = strip.row[n];
         float* x = vectors_.data() + n * c.D;
-        bool bounded = gates.is_bounded(slab_of(gates.term().table, r.b, r.h, c.H)) &&
-                       std::isfinite(gates.ratio());
+        bool bounded = gates.are_bounded_of(r.b, r.h);
         if (!take_level_query(c, r, x)) bounded = false, std::fill_n(x, c.D, 0.0f);
         if (width_ > 0) {
           float* q = q_.data() + (row + n) * width_;
@@ -90,6 +89,7 @@ void DecodeScans::begin_rest(Index slices) noexcept {
 
 bool DecodeScans::counts(Index slice, bool careful) const noexcept {
   if (call_->c.gates.none()) return false;
+  if (!call_->c.gates.has_levels()) return true;
   const auto last = static_cast<double>(call_->c.gates.last());
   for (const DecodeBlock& b : call_->blocks)
     for (Index n = 0; (!careful || b.low) && n < b.count; ++n)
@@ -130,9 +130,11 @@ bool DecodeScans::add_levels(const DecodeBlock& b, const RowGroup& group, Index 
   const Index row = b.first + n;
   double& count = state(slice, row);
   FastGates g;
-  g.levels = levels_.data() + row * gates.level_stride(), g.level_stride = gates.level_stride();
-  g.last = gates.last(), g.ratio = gates.ratio();
-  if (count >= static_cast<double>(gates.last())) {
+  describe_gates(gates, g);
+  if (gates.has_levels()) g.levels = levels_.data() + row * gates.level_stride();
+  if (!gates.has_levels()) {
+    r.base += gates.rise() * count;
+  } else if (count >= static_cast<double>(gates.last())) {
     r.base += static_cast<double>(g.levels[gates.last()]);
     return true;
   }

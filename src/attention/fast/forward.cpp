@@ -124,7 +124,7 @@ struct StripQK {
 void run_part(const FastCall& c, FastWork& w, RowGroup& g, Run keys, const StripQK& qk,
               StripStarts& s, bool given, bool careful) noexcept {
   const bool gated = !c.gates.none() && counts_gates(c, w, g);
-  if (!c.gates.none() && !gated) add_last_levels(c, w, g, s);
+  if (!c.gates.none() && !(gated && c.gates.has_levels())) add_gates_behind(c, w, g, s);
   fill_shifts(w, g, s);
   const FastBlock block{qk.keys, qk.values, c.channels, c.value_vectors};
   FastStrip strip;

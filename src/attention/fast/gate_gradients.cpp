@@ -73,12 +73,8 @@ void GateGradients::begin_head(Index b, Index h, const FastRowWork& rows,
   std::fill(w.edge.begin(), w.edge.end(), call_.Tk);
   for (std::span<float> x : {w.d_levels, w.d_x, w.d_table, w.d_q, w.d_y})
     std::fill(x.begin(), x.end(), 0.0f);
-  const float* table = gates.table(slab_of(gates.term().table, b, h, call_.H));
-  const Index panel = call_.panel, channels = call_.D;
-  for (Index m = 0; m < levels(); ++m)
-    for (Index c = 0; c < channels; ++c)
-      w.table[static_cast<std::size_t>(m * q_width_ + c)] =
-          table[m / panel * panel * channels + c * panel + m % panel];
+  const Index channels = call_.D;
+  if (gates.has_levels()) copy_table(b, h, w);
   for (const RowGroup& g : rows.groups) {
     for (Index n = 0; n < g.rows; ++n) {
       float* x = w.vectors.data() + n * channels;
@@ -91,7 +87,17 @@ void GateGradients::begin_head(Index b, Index h, const FastRowWork& rows,
   }
 }
 
+void GateGradients::copy_table(Index b, Index h, GateGradientsWork& w) const noexcept {
+  const float* table = call_.gates.table(slab_of(call_.gates.term().table, b, h, call_.H));
+  const Index panel = call_.panel;
+  for (Index m = 0; m < levels(); ++m)
+    for (Index c = 0; c < call_.D; ++c)
+      w.table[static_cast<std::size_t>(m * q_width_ + c)] =
+          table[m / panel * panel * call_.D + c * panel + m % panel];
+}
+
 bool GateGradients::counts(const RowGroup& g, const GateGradientsWork& w) const noexcept {
+  if (!call_.gates.has_levels()) return true;
   const double* count = w.count.data() + g.first;
   const auto last = static_cast<double>(call_.gates.last());
   return std::any_of(count, count + g.count, [&](double x) { return x < last; });
@@ -101,9 +107,8 @@ FastGateTile GateGradients::tile_of(const GateTile& t, GateGradientsWork& w,
                                     Index* own) const noexcept {
   const Gates& gates = call_.gates;
   FastGateTile of;
-  of.gates.ratio = gates.ratio(), of.gates.last = gates.last();
-  of.gates.level_stride = gates.level_stride();
-  of.gates.levels = w.levels.data() + t.group->first * gates.level_stride();
+  describe_gates(gates, of.gates);
+  if (gates.has_levels()) of.gates.levels = w.levels.data() + t.group->first * gates.level_stride();
   if (has_products()) {
     of.gates.q = w.q.data() + t.group->first * width(), of.q_width = width();
     of.gates.k = has_keys() ? w.keys_of_tile.data() : t.packed == nullptr ? nullptr : t.packed->k;
@@ -130,7 +135,7 @@ bool GateGradients::open(const GateTile& t, const FastTileRows& rows, StripStart
   const Gates& gates = call_.gates;
   const auto number = static_cast<std::size_t>(t.number);
   const RowGroup& g = *t.group;
-  if (t.keys.begin < w.edge[number]) {
+  if (gates.has_levels() && t.keys.begin < w.edge[number]) {
     w.keys[number] = -1;
     const float* level = w.levels.data() + g.first * gates.level_stride() + gates.last();
     for (Index n = 0; n < g.rows; ++n)
@@ -141,7 +146,11 @@ bool GateGradients::open(const GateTile& t, const FastTileRows& rows, StripStart
   w.keys[number] = whole_vectors(s.keys, tiles_.lanes);
   if (s.keys == 0) return false;
   call_.gate_kernels.open[g.kind](*t.packed, rows, tile_of(t, w, own.data()));
-  for (Index n = 0; n < g.rows; ++n) s.at[n] = w.start.data() + n * tiles_.tile_stride;
+  for (Index n = 0; n < g.rows; ++n) {
+    s.at[n] = w.start.data() + n * tiles_.tile_stride;
+    if (!gates.has_levels())
+      s.base[n] += gates.rise() * w.count[static_cast<std::size_t>(g.first + n)];
+  }
   return true;
 }
 
@@ -151,12 +160,13 @@ void GateGradients::pull(const GateTile& t, float* s, GateGradientsWork& w) cons
   const FastGateTile of = tile_of(t, w, nullptr);
   for (Index n = 0; n < t.group->count; ++n, s += tiles_.tile_stride) {
     const Index row = t.group->first + n;
-    float* d_levels = w.d_levels.data() + row * gates.level_stride();
+    float* d_levels = gates.has_levels() ? w.d_levels.data() + row * gates.level_stride() : nullptr;
     double& running = w.running[static_cast<std::size_t>(row)];
     if (keys < 0)
       d_levels[gates.last()] += call_.row_reads.sum(s, t.keys.end - t.keys.begin);
     else
-      running = call_.gate_kernels.pull(s, of, n, keys, running, d_levels + of.whole[n]);
+      running = call_.gate_kernels.pull(s, of, n, keys, running,
+                                        d_levels == nullptr ? nullptr : d_levels + of.whole[n]);
   }
 }
 

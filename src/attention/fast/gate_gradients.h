@@ -95,6 +95,7 @@ class GateGradients {
   Index width() const noexcept {
     return has_keys() ? whole_vectors(call_.gates.channels(), tiles_.lanes) : q_width_;
   }
+  void copy_table(Index b, Index h, GateGradientsWork&) const noexcept;
   void make_products(Index rows, GateGradientsWork&, CallArena&) const;
 
   const FastCall& call_;

@@ -22,7 +22,7 @@ const GatesTerm* gates_of(const AttentionArgs& a) noexcept {
 
 // A count is at most the number of keys.
 Index last_level(const ReadyCall& c, const GatesTerm& t) noexcept {
-  return std::min(t.table.shape[2] - 1, c.Tk);
+  return t.table.empty() ? -1 : std::min(t.table.shape[2] - 1, c.Tk);
 }
 
 }  // namespace
@@ -35,7 +35,6 @@ std::string_view Gates::why_not(const ReadyCall& c) noexcept {
   const AttentionArgs& a = c.args;
   const GatesTerm* t = gates_of(a);
   if (t == nullptr) return {};
-  if (t->table.empty()) return "a term adds a sum of gates without a table";
   if (t->spread != 0) return "a term reads all rows of the table of its gates, with a spread";
   if (last_level(c, *t) > kMostLevels) return "a term has gates and a table of more than 1024 rows";
   if (!t->key.content && t->key.given.dim > kMostGateChannels)
@@ -55,9 +54,10 @@ Gates::Gates(const ReadyCall& c, const FastKernels& k, CallArena& arena, const E
   const GatesTerm& t = *term_;
   const double scale = *c.args.scale;
   last_ = last_level(c, t);
-  level_stride_ =
-      std::max(block_count(last_ + 1, 2 * k.lanes) * 2 * k.lanes, last_ + 2 * k.lanes + 2);
-  pack_table(k, arena);
+  if (has_levels())
+    level_stride_ =
+        std::max(block_count(last_ + 1, 2 * k.lanes) * 2 * k.lanes, last_ + 2 * k.lanes + 2);
+  if (has_levels()) pack_table(k, arena);
   const bool shares = t.query.content && t.key.content && c.args.head_scale.empty() && scale != 0;
   if (shares) {
     ratio_ = static_cast<float>(t.gate_scale / scale);
@@ -67,8 +67,19 @@ Gates::Gates(const ReadyCall& c, const FastKernels& k, CallArena& arena, const E
   if (!t.key.content) keys_ = readable_vectors(k, t.key.given, arena, executor);
 }
 
+double Gates::rise() const noexcept {
+  return term_->gate == Gate::sigmoid ? term_->scale * kLog2E : term_->scale;
+}
+
+bool Gates::are_bounded_of(Index b, Index h) const noexcept {
+  if (!has_levels()) return are_bounded();
+  const Index slab = slab_of(term_->table, b, h, call_.H);
+  return std::isfinite(ratio_) && bounded_[static_cast<std::size_t>(slab)] != 0;
+}
+
 bool Gates::are_bounded() const noexcept {
   return std::isfinite(ratio_) &&
+         (none() || has_levels() || std::isfinite(static_cast<float>(rise()))) &&
          std::all_of(bounded_.begin(), bounded_.end(), [](std::uint8_t x) { return x != 0; });
 }
 
@@ -112,6 +123,10 @@ GateWork::GateWork(const FastCall& c, Index rows, Index block_keys, CallArena& a
 }
 
 bool take_level_query(const FastCall& c, const FastRow& r, float* to) noexcept {
+  if (!c.gates.has_levels()) {
+    std::fill_n(to, c.D, 0.0f);
+    return true;
+  }
   const auto factor = static_cast<float>(c.gates.term().scale * c.factor(r.b, r.i) * kLog2E);
   return std::isfinite(factor) && take_vector(c.kernels, c.q, r.b, r.i, r.h, factor, to, c.D);
 }
@@ -128,6 +143,7 @@ bool take_gate_query(const FastCall& c, const FastRow& r, float* to) noexcept {
 void fill_levels(const FastCall& c, const RowGroup& g, const float* vectors,
                  float* levels) noexcept {
   const Gates& gates = c.gates;
+  if (!gates.has_levels()) return;
   const Index slab = slab_of(gates.term().table, g.row->b, g.row->h, c.H);
   const Index stride = gates.level_stride();
   c.row_reads.products[g.kind](levels, stride, vectors, c.D, gates.table(slab), c.panel * c.D,
@@ -149,10 +165,9 @@ namespace {
 
 void take_group(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
   const Gates& gates = c.gates;
-  const Index slab = slab_of(gates.term().table, g.row->b, g.row->h, c.H);
   for (Index n = 0; n < g.rows; ++n) {
     float* x = w.gates.vectors.data() + n * c.D;
-    bool bounded = gates.is_bounded(slab) && std::isfinite(gates.ratio());
+    bool bounded = gates.are_bounded_of(g.row->b, g.row->h);
     if (!take_level_query(c, g.row[n], x)) {
       bounded = false;
       std::fill_n(x, c.D, 0.0f);
@@ -179,6 +194,7 @@ void clear_gates(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
 }
 
 bool counts_gates(const FastCall& c, const FastWork& w, const RowGroup& g) noexcept {
+  if (!c.gates.has_levels()) return true;
   const double* count = w.gates.count.data() + g.first;
   const auto last = static_cast<double>(c.gates.last());
   return std::any_of(count, count + g.rows, [&](double x) { return x < last; });
@@ -200,8 +216,19 @@ bool pack_gate_keys(const FastCall& c, FastWork& w, const FastRowBlock& block, R
                                                  keys.end - keys.begin, y.dim, y.dim);
 }
 
-void add_last_levels(const FastCall& c, const FastWork& w, const RowGroup& g,
-                     StripStarts& s) noexcept {
+void describe_gates(const Gates& gates, FastGates& to) noexcept {
+  to.ratio = gates.ratio(), to.last = gates.last(), to.level_stride = gates.level_stride();
+  to.logarithm = gates.term().gate == Gate::log_sigmoid;
+  if (!gates.has_levels()) to.rise = static_cast<float>(gates.rise());
+}
+
+void add_gates_behind(const FastCall& c, const FastWork& w, const RowGroup& g,
+                      StripStarts& s) noexcept {
+  if (!c.gates.has_levels()) {
+    for (Index n = 0; n < g.rows; ++n)
+      s.base[n] += c.gates.rise() * w.gates.count[static_cast<std::size_t>(g.first + n)];
+    return;
+  }
   const float* level = w.gates.levels.data() + g.first * c.gates.level_stride() + c.gates.last();
   for (Index n = 0; n < g.rows; ++n)
     s.base[n] += static_cast<double>(level[n * c.gates.level_stride()]);
@@ -213,8 +240,8 @@ bool run_gated_strip(const FastCall& c, FastWork& w, const RowGroup& g, Run keys
   std::array<double, kMostStripRows> next;
   std::array<Index, kMostStripRows> own;
   FastGates to;
-  to.ratio = gates.ratio(), to.last = gates.last(), to.level_stride = gates.level_stride();
-  to.levels = w.gates.levels.data() + g.first * gates.level_stride();
+  describe_gates(gates, to);
+  if (gates.has_levels()) to.levels = w.gates.levels.data() + g.first * gates.level_stride();
   to.count = w.gates.count.data() + g.first, to.next = next.data();
   if (gates.has_products()) {
     to.q = w.gates.q.data() + g.first * gates.channels(), to.channels = gates.channels();

@@ -7,6 +7,7 @@
 
 #include "attention/call/rotation_positions.h"
 #include "attention/call/visible_runs.h"
+#include "core/element.h"
 #include "core/parallel.h"
 #include "kernels/attention/fast_strips.h"
 #include "posenc/rotary/plan.h"
@@ -25,8 +26,12 @@ StageCopy copy_of(const ConstHeads& from, std::span<const std::uint8_t> seen, Ca
     const Index token = n / to.heads;
     const Index at = token / to.tokens * from.batch_stride + token % to.tokens * from.token_stride +
                      n % to.heads * from.head_stride;
-    take(to.x + n * to.dim, static_cast<const std::byte*>(from.data) + at * size_of(from.dtype),
-         to.dim, 1.0f);
+    float* x = to.x + n * to.dim;
+    if (from.dim_stride == 1)
+      take(x, static_cast<const std::byte*>(from.data) + at * size_of(from.dtype), to.dim, 1.0f);
+    else
+      for (Index c = 0; c < to.dim; ++c)
+        x[c] = static_cast<float>(float_element(from.data, from.dtype, at + c * from.dim_stride));
   });
   return to;
 }
@@ -79,8 +84,6 @@ const float* input_of(const StageCopy& t, CallArena& arena) {
 std::string_view stages_why_not(const AttentionArgs& a) noexcept {
   if (a.prepare.empty()) return {};
   if (!a.block_table.empty()) return "the call has paged keys and stages";
-  if (a.q.dim_stride != 1 || a.k.dim_stride != 1)
-    return "the call has stages, and channels of q or k are not adjacent";
   for (const Stage& s : a.prepare)
     if (s.value) return "a stage rotates values";
   return {};

@@ -66,12 +66,14 @@ bool take_table_row(const ConstTensorView& t, Index slab, Index row, double fact
 
 bool take_table_row(const FastReadKernels& k, const ConstTensorView& t, Index slab, Index row,
                     double factor, float* to) noexcept {
-  if (row < 0 || t.dtype != DType::f64 || t.stride[3] != 1)
+  if (row < 0 || (t.dtype != DType::f64 && t.dtype != DType::f32) || t.stride[3] != 1)
     return take_table_row(t, slab, row, factor, to, 1);
   const Index at =
       slab / t.shape[1] * t.stride[0] + slab % t.shape[1] * t.stride[1] + row * t.stride[2];
   const bool bounded =
-      k.narrow(to, static_cast<const double*>(t.data) + at, t.shape[3], factor, kLargestRow);
+      t.dtype == DType::f64
+          ? k.narrow(to, static_cast<const double*>(t.data) + at, t.shape[3], factor, kLargestRow)
+          : k.scale(to, static_cast<const float*>(t.data) + at, t.shape[3], factor, kLargestRow);
   if (!bounded) std::fill_n(to, t.shape[3], 0.0f);
   return bounded;
 }

@@ -24,6 +24,12 @@ HWY_INLINE Gate2 SigmoidF(F x) {
   return {value, MulF(MulF(shut, value), value)};
 }
 
+// log2 of that, and the slope by x / log2(e).
+HWY_INLINE Gate2 LogSigmoidF(F x) {
+  const F shut = MulF(x, SetF(-1.0f));
+  return {MulF(LeaveF(shut), SetF(-1.0f)), MulF(SigmoidF(shut).value, SetF(1.44269504f))};
+}
+
 // Levels at c, which lies between `low` and low + lanes + 1: from two vectors of levels and of what follows them. `rise`
 // to the next level; 0 at a whole c, where both are one.
 struct Level {
@@ -59,9 +65,9 @@ HWY_INLINE Level LevelF(const float* levels, Index low, F c) {
 // Gates of one row, of a vector of keys. start null: none is hidden.
 struct RowGate {
   RowGate(const FastGates& g, int r, const float* start_values)
-      : start(start_values), own(g.own == nullptr ? -1 : g.own[r]) {}
+      : start(start_values), own(g.own == nullptr ? -1 : g.own[r]), logarithm(g.logarithm) {}
   HWY_INLINE Gate2 operator()(F z, Index key) const {
-    Gate2 gate = SigmoidF(z);
+    Gate2 gate = logarithm ? LogSigmoidF(z) : SigmoidF(z);
     if (start != nullptr) {
       const F y = LoadF(start + key);
       gate = {ShownF(gate.value, y), ShownF(gate.slope, y)};
@@ -72,9 +78,11 @@ struct RowGate {
   }
   const float* start;
   Index own;
+  bool logarithm;
 };
 
-// Where a row stands on its levels. Counts are taken relative to the whole number below that of the keys behind.
+// Where a row stands on its levels, if it has any. Counts are taken relative to the whole number below that of the keys
+// behind.
 struct RowCount {
   RowCount(const FastGates& g, int r, double count) {
     const double behind = std::min(count, static_cast<double>(g.last));

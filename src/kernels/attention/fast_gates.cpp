@@ -38,9 +38,19 @@ template <class Put>
 HWY_INLINE void LevelRow(const float* x, const float* z, const float* start, const FastGates& g,
                          int r, Index keys, const Put& put) {
   const RowGate gate(g, r, start);
-  const RowCount row(g, r, g.count[r]);
   const F ratio = SetF(g.q == nullptr ? g.ratio : 1);
   if (g.q == nullptr) z = x;
+  if (g.levels == nullptr) {
+    float run = 0;
+    for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
+      const F sum = AddBehindF<1>(gate(MulF(LoadF(z + key), ratio), key).value);
+      put(key, MulF(AddF(sum, SetF(run)), SetF(g.rise)));
+      run += FirstF(sum);
+    }
+    g.next[r] = g.count[r] + static_cast<double>(run);
+    return;
+  }
+  const RowCount row(g, r, g.count[r]);
   float run = row.first;
   for (Index key = keys - kLanes; key >= 0; key -= kLanes) {
     const F sum = AddBehindF<1>(gate(MulF(LoadF(z + key), ratio), key).value);
@@ -151,6 +161,17 @@ HWY_NOINLINE void AddCounts(const FastTileKeys& t, const FastTileRows& s,
     g.count[r] += static_cast<double>(SumRow(s, g, r, keys, [](Index, F, F) {}));
 }
 
+// Without levels: start values of row r from its sums.
+HWY_INLINE void RiseRow(const FastTileRows& s, const FastGateTile& g, int r, Index keys) {
+  const Index line = r * g.stride;
+  const F rise = SetF(g.gates.rise);
+  for (Index key = 0; key < keys; key += kLanes) {
+    const F given = s.start == nullptr ? SetF(0) : LoadF(s.start[r] + key);
+    StoreF(g.start + line + key, MulAddF(rise, LoadF(g.at + line + key), given));
+    StoreF(g.rise + line + key, rise);
+  }
+}
+
 template <int R>
 HWY_NOINLINE void OpenTile(const FastTileKeys& t, const FastTileRows& s,
                            const FastGateTile& g) noexcept {
@@ -162,6 +183,10 @@ HWY_NOINLINE void OpenTile(const FastTileKeys& t, const FastTileRows& s,
       StoreF(g.at + line + key, sums);
       StoreF(g.slope + line + key, slope);
     }));
+    if (g.gates.levels == nullptr) {
+      RiseRow(s, g, r, keys);
+      continue;
+    }
     const RowCount row(g.gates, r, std::max(0.0, g.count[r]));
     g.whole[r] = row.whole;
     float run = row.first;
@@ -181,7 +206,7 @@ double Pull(float* s, const FastGateTile& g, Index row, Index keys, double runni
             float* d_levels) noexcept {
   const Index line = row * g.stride;
   const float* at = g.at + line;
-  for (Index key = 0; key < keys; ++key) {
+  for (Index key = 0; g.gates.levels != nullptr && key < keys; ++key) {
     const auto low = static_cast<Index>(at[key]);
     const float high = s[key] * (at[key] - static_cast<float>(low));
     d_levels[low] += s[key] - high;

@@ -2,8 +2,11 @@
 // The loops of the fast attention engine where a row counts the gates between a key and itself (CoPE): keys from right to
 // left, and the count c_j of a key selects, between two neighbours, one of the row's levels.
 //
-//   g_j = sigmoid(z_j),  c_j = sum of g over the keys from j on
+//   g_j = sigmoid(z_j) or log2 sigmoid(z_j),  c_j = sum of g over the keys from j on
 //   x_j = start_j + q.k_j + level(min(c_j, last))       then as fast_strips.h
+//
+// Without levels x_j = start_j + q.k_j + rise c_j, and c_j is that of the keys of the block alone: what the keys behind add
+// is a part of what the strip is relative to.
 #pragma once
 #include "kernels/attention/fast_strips.h"
 #include "kernels/attention/fast_tiles.h"
@@ -18,8 +21,10 @@ struct FastGates {
   const float* k = nullptr;  // as FastBlock::k
   Index channels = 0;
   float* products = nullptr;  // memory: [rows][block_keys]
-  // [rows][level_stride]: levels 0 .. last, and the last one again, 2 lanes + 1 times.
+  // [rows][level_stride]: levels 0 .. last, and the last one again, 2 lanes + 1 times. Null: there are none.
   const float* levels = nullptr;
+  float rise = 0;          // without levels
+  bool logarithm = false;  // of the sigmoid
   Index level_stride = 0, last = 0;
   const Index* own =
       nullptr;  // [rows]: a key of the block whose gate does not count; null: all count
@@ -54,7 +59,7 @@ struct FastGateKernels {
   void (*open[2])(const FastTileKeys&, const FastTileRows&, const FastGateTile&) noexcept;
   // s: gradients of the scores of a row; what comes back to z of its gates is added, so that they are gradients of q.k. Gates
   // with products of their own have theirs apart.
-  // d_levels: those of levels from the one at `whole` on. `running`: what keys before have passed on, in 1 / log2(e).
+  // d_levels: those of levels from the one at `whole` on, if there are any. `running`: what keys before have passed on, in 1 / log2(e).
   double (*pull)(float* s, const FastGateTile&, Index row, Index keys, double running,
                  float* d_levels) noexcept;
 };

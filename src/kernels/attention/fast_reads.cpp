@@ -137,36 +137,46 @@ void SumSteps(float* to, const std::int32_t* step, const float* x, Index count) 
   }
 }
 
-#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
-bool Narrow(float* to, const double* from, Index count, double factor, float most) noexcept {
+template <class T>
+HWY_INLINE bool NarrowEach(float* to, const T* from, Index begin, Index count, double factor,
+                           float most) {
   bool bounded = true;
-  for (Index n = 0; n < count; ++n) {
-    to[n] = static_cast<float>(factor * from[n]);
+  for (Index n = begin; n < count; ++n) {
+    to[n] = static_cast<float>(factor * static_cast<double>(from[n]));
     bounded = bounded && std::fabs(to[n]) <= most;
   }
   return bounded;
 }
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
+template <class T>
+bool Narrow(float* to, const T* from, Index count, double factor, float most) noexcept {
+  return NarrowEach(to, from, 0, count, factor, most);
+}
 #else
-bool Narrow(float* to, const double* from, Index count, double factor, float most) noexcept {
-  const hn::ScalableTag<double> wide;
-  const hn::Rebind<float, decltype(wide)> half;
+using DoubleTag = hn::ScalableTag<double>;
+using HalfTag = hn::Rebind<float, DoubleTag>;
+HWY_INLINE hn::Vec<DoubleTag> ReadWide(const double* from) {
+  return hn::LoadU(DoubleTag(), from);
+}
+HWY_INLINE hn::Vec<DoubleTag> ReadWide(const float* from) {
+  return hn::PromoteTo(DoubleTag(), hn::LoadU(HalfTag(), from));
+}
+template <class T>
+bool Narrow(float* to, const T* from, Index count, double factor, float most) noexcept {
+  const DoubleTag wide;
+  const HalfTag half;
   constexpr Index kDoubles = kLanes / 2;
   const auto limit = hn::Set(half, most);
   const auto by = hn::Set(wide, factor);
   auto beyond = hn::Lt(limit, hn::Zero(half));
   Index n = 0;
   for (; n + kDoubles <= count; n += kDoubles) {
-    const auto y = hn::DemoteTo(half, hn::Mul(by, hn::LoadU(wide, from + n)));
+    const auto y = hn::DemoteTo(half, hn::Mul(by, ReadWide(from + n)));
     hn::StoreU(y, half, to + n);
     // NaN is no number up to the limit.
     beyond = hn::Or(beyond, hn::Not(hn::Le(hn::Abs(y), limit)));
   }
-  bool bounded = hn::AllFalse(half, beyond);
-  for (; n < count; ++n) {
-    to[n] = static_cast<float>(factor * from[n]);
-    bounded = bounded && std::fabs(to[n]) <= most;
-  }
-  return bounded;
+  return NarrowEach(to, from, n, count, factor, most) && hn::AllFalse(half, beyond);
 }
 #endif
 
@@ -214,7 +224,8 @@ constexpr FastReadKernels kReadKernels{{Products<kStripRows>, Products<kFewRows>
                                        SumRuns,
                                        Copy,
                                        SumSteps,
-                                       Narrow};
+                                       Narrow<double>,
+                                       Narrow<float>};
 
 }  // namespace
 

@@ -47,6 +47,7 @@ struct FastReadKernels {
   void (*sum_steps)(float* to, const std::int32_t* step, const float* x, Index count) noexcept;
   // to[n] = factor * from[n], n < count. False: one of them is not finite or beyond `most`.
   bool (*narrow)(float* to, const double* from, Index count, double factor, float most) noexcept;
+  bool (*scale)(float* to, const float* from, Index count, double factor, float most) noexcept;
 };
 const FastReadKernels& fast_read_kernels(Isa);
 

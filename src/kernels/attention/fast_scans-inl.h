@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums along the lanes of a vector, from either end.
+// Sums along the lanes of a vector, from either end, and what they are sums of.
 #include "kernels/attention/fast_products-inl.h"
 
 #if defined(POSENC_KERNELS_FAST_SCANS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -48,6 +48,21 @@ HWY_INLINE float FirstF(F x) {
   return hn::GetLane(x);
 }
 #endif
+
+// log2(1 + 2^x) = max(x, 0) + e Q(e), e = 2^-|x|; Q within 5e-9 of log2(1 + e) / e.
+HWY_INLINE F LeaveF(F x) {
+  const F e = Exp2F(MulF(AbsF(x), SetF(-1.0f)));
+  F q = MulAddF(SetF(-0.004693651f), e, SetF(0.02870385f));
+  q = MulAddF(q, e, SetF(-0.08230386f));
+  q = MulAddF(q, e, SetF(0.15311924f));
+  q = MulAddF(q, e, SetF(-0.22090468f));
+  q = MulAddF(q, e, SetF(0.28389984f));
+  q = MulAddF(q, e, SetF(-0.36002037f));
+  q = MulAddF(q, e, SetF(0.48085076f));
+  q = MulAddF(q, e, SetF(-0.7213462f));
+  q = MulAddF(q, e, SetF(1.442695f));
+  return MulAddF(q, e, MaxF(x, SetF(0)));
+}
 
 // y_n = x_n + x_{n + 1} + ...
 template <int kStep>

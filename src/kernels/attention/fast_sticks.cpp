@@ -19,21 +19,6 @@ namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-// log2(1 + 2^x) = max(x, 0) + e Q(e), e = 2^-|x|; Q within 5e-9 of log2(1 + e) / e.
-HWY_INLINE F LeaveF(F x) {
-  const F e = Exp2F(MulF(AbsF(x), SetF(-1.0f)));
-  F q = MulAddF(SetF(-0.004693651f), e, SetF(0.02870385f));
-  q = MulAddF(q, e, SetF(-0.08230386f));
-  q = MulAddF(q, e, SetF(0.15311924f));
-  q = MulAddF(q, e, SetF(-0.22090468f));
-  q = MulAddF(q, e, SetF(0.28389984f));
-  q = MulAddF(q, e, SetF(-0.36002037f));
-  q = MulAddF(q, e, SetF(0.48085076f));
-  q = MulAddF(q, e, SetF(-0.7213462f));
-  q = MulAddF(q, e, SetF(1.442695f));
-  return MulAddF(q, e, MaxF(x, SetF(0)));
-}
-
 // Sums of y from each key on, of one row, without what is left behind the block; put(key, x, sums). Returns that of all.
 template <class Put>
 HWY_INLINE float SumRow(const float* x, Index keys, F& largest, const Put& put) {
