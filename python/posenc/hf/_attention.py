@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from .. import torch as host
 from . import _masks, _speed
+from ._distance_map import MAP
 from ._inline import not_eager, wants_attentions
 from ._kept import bound, give_back, hook, put
 from ._lazy import KeepsPadding, Lazy, Mask, Row, Zero, is_a, is_packed, made
@@ -154,6 +155,11 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
     if report is not None and torch.onnx.is_in_onnx_export():
         return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest)
     why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
+    if report is not None and MAP in module.__dict__:
+        out = _by_distance(original, module, query, key, value, attention_mask, scaling, is_causal, rest, why)
+        if out is not None:
+            report.ran()
+            return out, None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if not why and not report.force:
         why = _speed.in_interface(original, attention_mask, query, key, causal, position_bias)
@@ -183,6 +189,16 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
                       sink=getattr(module, "sinks", None) if sink is None else sink, **options)
     report.ran(is_packed(attention_mask))
     return out, None
+
+
+def _by_distance(original: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float | None,
+                 is_causal: bool | None, rest: dict[str, Any], why: str) -> Tensor | None:
+    """Attention by a distance map; None: the layer rotates nothing."""
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    sink = rest.get("s_aux")
+    return module.__dict__[MAP].attend(module, query, key, value, why, lambda: {  # type: ignore[no-any-return]
+        **_mask(mask, query, key, causal, original == "eager"), "softcap": rest.get("softcap"),
+        "scale": query.shape[-1] ** -0.5 if scaling is None else float(scaling), "sink": getattr(module, "sinks", None) if sink is None else sink})
 
 
 def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, scaling: Any, causal: Any,

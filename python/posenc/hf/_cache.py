@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DummyLayer, DynamicCache, DynamicLay
 from ._cache_encodings import Encodings
 from ._cache_layer import KeyLayer
 from ._cache_rows import Place, Rows, between
-from ._cache_tap import Session, Tap, end_stale_session, learned_positions, remove_tap, session, tap_of
+from ._cache_tap import TAP, Session, Tap, end_stale_session, learned_positions, remove_tap, session, tap_of
 from ._cache_tokens import Tokens
 
 if TYPE_CHECKING:
@@ -72,12 +72,16 @@ class KeyCache(Cache):
         self.moved = 0  # the most times that a key was rewritten
         self.tap: Tap = tap_of(model)
         self.learned = next(learned_positions(model), "")
+        self.mapped = self.tap.by_distance  # keys are not rotated: a distance map rotates them in the attention
         super().__init__(layers=_layers(self, model))
         self._check_model()
 
     def _check_model(self) -> None:
         rotates = (self.tap.rotates or bool(self.tap.unknown)) and not getattr(self.model.config, "alibi", False)
         window = self.tokens.window is not None
+        if self.mapped and (window or self.keeps_raw):
+            _refuse("window and keys must not be given for a model with a distance map, whose keys are all kept unrotated",
+                    f"window={self.tokens.window}" if window else "unrotated")
         if self._moves and self.tap.unknown:
             layer, why = next(iter(self.tap.unknown.items()))
             _refuse(f"{self._moves} requires a rotation that posenc recognises", f"{layer}: {why}")
@@ -103,7 +107,7 @@ class KeyCache(Cache):
     @property
     def _rotates(self) -> bool:
         """Whether any layer's keys were rotated so far."""
-        return any(x.place is not None or x.unplaced for x in self._own_layers)
+        return self.mapped or any(x.place is not None or x.unplaced for x in self._own_layers)
 
     # One forward of the model
 
@@ -117,8 +121,14 @@ class KeyCache(Cache):
         if given.get("use_cache") is False or (given.get("use_cache") is None and not getattr(module.config, "use_cache", True)):
             _refuse("use_cache must be True in a call with a cache, and in the model's config unless the call says so", False)
         if not self.tap.is_whole(self.model):
-            remove_tap(self.model)
+            if self.model.__dict__.get(TAP) is self.tap:
+                remove_tap(self.model)
             self.tap = tap_of(self.model)
+        if self.mapped is not self.tap.by_distance:
+            if self.tokens.end:
+                _refuse("the model must keep its distance map, or be without one, while keys are in the cache", "a change")
+            self.mapped = self.tap.by_distance
+            self._check_model()
         running = Session(self, int(inputs.shape[1]))  # type: ignore[union-attr]
         name = "decoder_attention_mask" if module.config.is_encoder_decoder else "attention_mask"
         mask = given.get(name)
@@ -295,7 +305,7 @@ class KeyCache(Cache):
         if self.positions == "stream" and not self._rotates and not self.learned:
             _refuse('positions must be "slots" for a model whose scores count the keys that are there', "stream")
         tokens = self.tokens
-        if self.positions == "slots" and start and self._placed("evict"):
+        if self.positions == "slots" and start and (self._placed("evict") or self.mapped):
             first = tokens.positions.view(start, start + 1)
             after = tokens.positions.view(stop, stop + 1) if stop < tokens.end else tokens.positions.view(tokens.end - 1, tokens.end) + 1
             self._move(0, start, tokens.positions.view(0, start) + (after - first))
@@ -314,7 +324,7 @@ class KeyCache(Cache):
         positions that generate or the caller counts."""
         start, stop = self._range("shift", start, stop)
         self._whole("shift")
-        if not self._placed("shift"):
+        if not self._placed("shift") and not self.mapped:
             _refuse("shift requires a model that rotates its keys", type(self.model).__name__)
         axes = self.tokens.positions.data.dim() - 1
         by = torch.as_tensor(delta)
@@ -341,7 +351,7 @@ class KeyCache(Cache):
             layer.turn(start, stop, rows[key])
         tokens.positions.own()
         tokens.positions.view(start, stop).copy_(new)
-        self.moved += not self.keeps_raw
+        self.moved += bool(rows)
 
     def append(self, other: KeyCache, at: int | None = None) -> None:
         """Adds the tokens of another cache of this model behind those that are here, their first at position `at`; by default

@@ -2,19 +2,14 @@
 """The rotations of one cache: for each module that makes rows, what rotated the keys that are there."""
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ._cache_rows import Encoding, Place, Rows
+from ._cache_rows import Encoding, Place, Rows, computes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ._cache import KeyCache
-
-_CLOSE = 1e-5  # float32 rows of positions below 8
 
 
 class Encodings:
@@ -37,7 +32,7 @@ class Encodings:
         if have is not None and have.is_of(module):
             return have
         if have is not None and self.cache.tokens.end:
-            if not self.cache.keeps_raw:
+            if not self.cache.keeps_raw and not self.cache.mapped:
                 raise ValueError(f'[hf KeyCache] the frequencies of "{path}" must not change while rotated keys are in the cache, as a dynamic scaling, '
                                  'LongRoPE or new rope_parameters do; use keys="unrotated"')
             for layer in self.cache._own_layers:
@@ -49,14 +44,7 @@ class Encodings:
         """Whether rows in double are the module's own where float32 is exact enough."""
         key = (path, more)
         if key not in self._trusted:
-            near = positions % 8
-            try:
-                wide = self.known[path].rows(near, more)
-                with torch.no_grad():
-                    own = inspect.unwrap(type(module).forward)(module, torch.empty(*near.shape[-2:], 1), position_ids=near, **dict(more))
-                self._trusted[key] = all(a.shape == b.shape and float((a - b).abs().max()) <= _CLOSE for a, b in zip(wide, own))
-            except (TypeError, ValueError, RuntimeError):
-                self._trusted[key] = False
+            self._trusted[key] = computes(self.known[path], module, more, positions % 8)
         return self._trusted[key]
 
     def rows(self, place: Place, positions: Tensor) -> Rows:

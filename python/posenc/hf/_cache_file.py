@@ -57,7 +57,7 @@ def save(cache: KeyCache, path: str | os.PathLike[str]) -> None:
     paths = sorted(cache.encodings.known)
     for i, name in enumerate(paths):
         tensors.update({f"encodings.{i}.{n}": x for n, x in cache.encodings.known[name].tensors.items()})
-    said = {"sinks": tokens.sinks, "window": tokens.window, "positions": cache.positions, "keys": "unrotated" if cache.keeps_raw else "rotated",
+    said = {"sinks": tokens.sinks, "window": tokens.window, "positions": cache.positions, "keys": "unrotated" if cache.keeps_raw else "rotated", "mapped": cache.mapped,
             "seen": tokens.seen, "end": tokens.end, "base": tokens.positions.base, "moved": cache.moved,
             "layers": [_layer(x) if isinstance(x, KeyLayer) else None for x in cache.layers],
             "encodings": [{"path": p, "table": isinstance(cache.encodings.known[p], TableEncoding), "scalars": cache.encodings.known[p].scalars} for p in paths]}
@@ -101,7 +101,7 @@ def _encodings(cache: KeyCache, said: Any, tensors: dict[str, Any]) -> None:
         now = kind(module)
         then = now.with_values(own, one["scalars"])
         same = then.equals(now)
-        if not same and not cache.keeps_raw:
+        if not same and not cache.keeps_raw and not cache.mapped:
             raise ValueError(f'[hf KeyCache] the model must rotate as the file says, but the frequencies of "{one["path"]}" differ; a file of '
                              'keys="unrotated" fits any frequencies')
         cache.encodings.known[one["path"]] = now if same else then
@@ -120,6 +120,9 @@ def load(cls: Any, path: str | os.PathLike[str], model: torch.nn.Module) -> KeyC
     said, tensors = _read(path, model)
     try:
         cache: KeyCache = cls(model, sinks=said["sinks"], window=said["window"], positions=said["positions"], keys=said["keys"])
+        if said["mapped"] is not cache.mapped:
+            raise ValueError(f"[hf KeyCache] {os.fspath(path)} must be of a model {'without' if said['mapped'] is False else 'with'} a distance map, as its "
+                             "keys are")
         _encodings(cache, said, tensors)
         tokens = cache.tokens
         tokens.seen, tokens.end, cache.moved = said["seen"], said["end"], said["moved"]

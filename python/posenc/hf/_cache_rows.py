@@ -94,6 +94,20 @@ class Encoding:
         return made
 
 
+_CLOSE = 1e-5  # float32 rows of positions below 8
+
+
+def computes(encoding: Encoding, module: Any, more: tuple[tuple[str, Any], ...], positions: Tensor) -> bool:
+    """Whether rows in double are the module's own at positions where float32 is exact enough, below 8."""
+    try:
+        wide = encoding.rows(positions, more)
+        with torch.no_grad():
+            own = inspect.unwrap(type(module).forward)(module, torch.empty(*positions.shape[-2:], 1), position_ids=positions, **dict(more))
+        return all(a.shape == b.shape and float((a - b).abs().max()) <= _CLOSE for a, b in zip(wide, own))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
 class TableEncoding(Encoding):
     """Rows of a table `embed_positions` of an attention layer, sine before cosine (GPT-J, CodeGen)."""
 

@@ -17,6 +17,7 @@ import torch
 from transformers import EncoderDecoderCache
 
 from ._cache_rows import Encoding, Place, Rows, TableEncoding, has_table, in_output_order, makes_rows
+from ._distance_map import UNROTATED
 from ._probe import Form, Function, probe
 from ._rotation import _methods, _wanted, decorated_again
 
@@ -227,6 +228,7 @@ class Tap:
     def __init__(self, model: torch.nn.Module) -> None:
         self.unknown: dict[str, str] = {}  # layers that rotate by something else, and why
         self.rotates = False
+        self.by_distance = False  # the attention rotates, by a distance map
         self.sources: list[tuple[str, Any]] = []  # modules that make rows, by path
         self.handles: list[Any] = []
         self.bound: list[tuple[Any, str, Any]] = []
@@ -237,7 +239,7 @@ class Tap:
         for path, module in decoder_modules(model):
             if makes_rows(module):
                 self.sources.append((path, module))
-                self.handles.append(module.register_forward_hook(functools.partial(_rows_hook, path), with_kwargs=True))
+                self.handles.append(module.register_forward_hook(functools.partial(_rows_hook, path), with_kwargs=True, prepend=True))
             if has_table(module):
                 self.handles.append(module.register_forward_pre_hook(functools.partial(_table_hook, path), with_kwargs=True))
             for name, method in _methods(type(module)):
@@ -251,6 +253,9 @@ class Tap:
         body = inspect.unwrap(now)
         new: dict[str, Any] = {}
         for g in _wanted(inspect.unwrap(method)):
+            if getattr(body.__globals__.get(g), UNROTATED, False):
+                self.by_distance = True
+                continue
             found = probe(inspect.unwrap(method).__globals__[g])
             if isinstance(found, str):
                 self.unknown[path] = f"{g} {found}"
@@ -272,7 +277,7 @@ class Tap:
 
     def is_whole(self, model: torch.nn.Module) -> bool:
         """Whether no module that makes rows was replaced since."""
-        return TAP in model.__dict__ and all(model.get_submodule(path) is module for path, module in self.sources)
+        return model.__dict__.get(TAP) is self and all(model.get_submodule(path) is module for path, module in self.sources)
 
     def remove(self) -> None:
         """Takes all of it back."""

@@ -46,6 +46,11 @@ def hook(module: torch.nn.Module, function: Any) -> None:
     _of(module).hooks.append(module.register_forward_pre_hook(function, with_kwargs=True))
 
 
+def hook_after(module: torch.nn.Module, function: Any) -> None:
+    """Calls `function` behind the module, with its arguments and its result."""
+    _of(module).hooks.append(module.register_forward_hook(function, with_kwargs=True))
+
+
 def give_back(model: torch.nn.Module) -> None:
     """Takes all of it back."""
     for module in model.modules():

@@ -158,7 +158,7 @@ def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> 
     return found if len(found) == len(made_by) else None
 
 
-def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
+def _replace(module: torch.nn.Module, layer: str, report: Report, unrotated: Callable[..., Any] | None) -> None:
     bound: dict[str, Any] = {}
     all_calls: list[Calls] = []
     for name, f in _methods(type(module)):
@@ -172,9 +172,9 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
             if isinstance(found, str) or why is not None:
                 report.left(layer, f"{g} {why}" if isinstance(found, str) else f"{name} is {why}")
                 continue
-            sources = _sources(module, method, g)
+            sources = None if unrotated else _sources(module, method, g)
             calls = Calls(g, sources is not None)
-            new[g] = _rotated(function, found, calls, module, sources or {})
+            new[g] = unrotated(found, calls) if unrotated else _rotated(function, found, calls, module, sources or {})
             all_calls.append(calls)
         if new:
             copy = types.FunctionType(method.__code__, {**method.__globals__, **new}, method.__name__, method.__defaults__,
@@ -191,10 +191,11 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
         report.rotation[layer] = all_calls
 
 
-def replace_rotation(model: torch.nn.Module, report: Report) -> None:
-    """Binds the methods of this model's modules that rotate to posenc."""
+def replace_rotation(model: torch.nn.Module, report: Report, unrotated: Callable[..., Any] | None = None, layers: Any = ()) -> None:
+    """Binds the methods of this model's modules that rotate to posenc. unrotated: makes what stands in the place of a function in
+    the modules of these names."""
     for layer, module in model.named_modules():
-        _replace(module, layer or type(module).__name__, report)
+        _replace(module, layer or type(module).__name__, report, unrotated if layer in layers else None)
 
 
 def restore_rotation(model: torch.nn.Module) -> None:

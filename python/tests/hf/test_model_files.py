@@ -48,7 +48,7 @@ def test_files_of_models_are_taken_over_without_a_list():
 
 
 PAGES = [("docs/python.md", "## Rotation of transformers models\n"), ("README.md", "## What it does\n"), ("docs/caches.md", "# Caches\n"),
-         ("docs/python.md", "## Caches for transformers models\n")]
+         ("docs/python.md", "## Caches for transformers models\n"), ("docs/python.md", "### Self-Extend, ReRoPE and dual chunk for a model\n")]
 
 
 @pytest.mark.parametrize("page, heading", PAGES)

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""accelerate(distance_map=): Self-Extend, ReRoPE and dual chunk for whole models, beside models in float64 whose scores are written out."""
+import copy
+import functools
+import importlib.util
+import itertools
+import pathlib
+import pickle
+import re
+import sys
+
+import pytest
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+import posenc.hf
+from posenc.hf import KeyCache, accelerate, restore
+
+_spec = importlib.util.spec_from_file_location("test_cache_shared", pathlib.Path(__file__).with_name("test_cache.py"))
+shared = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(shared)
+tiny_models, generate, far, in_float64, prompt, LONG = (
+    shared.tiny_models, shared.generate, shared.far, shared.in_float64, shared.prompt, shared.LONG)
+
+SELF_EXTEND = functools.partial(posenc.self_extend, window=7, group=3, ratio="floored")
+REROPE = functools.partial(posenc.rerope, window=6)
+DUAL = functools.partial(posenc.dual_chunk, chunk_size=9, local_size=3)
+DISTANCES = {  # of queries m and keys n, as the papers have them
+    SELF_EXTEND: lambda m, n: torch.where(m - n < 7, m - n, m // 3 + 7 - 7 // 3 - n // 3),
+    REROPE: lambda m, n: (m - n).clamp(max=6),
+    DUAL: lambda m, n: torch.where(m // 6 == n // 6, m % 6, torch.where(m // 6 - n // 6 == 1, (m % 6 + 6).clamp(max=9), torch.tensor(9))) - n % 6,
+}
+# Whether the pairs of a head are its halves; whether columns of rows are halves too; where the rotated channels begin.
+TYPES = {
+    "llama": (True, True, 0), "qwen3": (True, True, 0), "gemma2": (True, True, 0), "gemma3_text": (True, True, 0), "olmo2": (True, True, 0),
+    "phi": (True, True, 0), "stablelm": (True, True, 0), "gpt_neox": (True, True, 0), "smollm3": (True, True, 0), "mistral": (True, True, 0),
+    "cohere": (False, False, 0), "glm": (False, True, 0), "deepseek_v3": (False, True, 8), "gpt_oss": (True, True, 0),
+}
+
+
+class Reference:
+    """A copy in float64 that rotates nothing and whose attention is a dense sum over pairs of channels, by distances."""
+
+    def __init__(self, monkeypatch, model, name, distances):
+        self.model, self.distances, self.rows = in_float64(model), distances, []
+        self.halves, self.columns, self.offset = TYPES[name]
+        self.one_each = name == "gpt_oss"  # a column for each pair, not two
+        for cls in {type(m) for m in self.model.modules()}:
+            file = sys.modules[cls.__module__]
+            for word in [w for w in vars(file) if re.match("apply_rotary", w)]:
+                monkeypatch.setattr(file, word, self.kept)
+        AttentionInterface.register("reference", self.attention)
+        AttentionMaskInterface.register("reference", masking_utils.eager_mask)
+        for m in self.model.modules():
+            if isinstance(getattr(m, "config", None), transformers.PretrainedConfig):
+                m.config._attn_implementation = "reference"
+
+    def kept(self, q, k, cos, sin, *rest, **more):
+        self.rows.append((cos.double(), sin.double()))
+        return q, k
+
+    def logits(self, ids, positions=None):
+        self.at = torch.arange(ids.shape[1]) if positions is None else torch.as_tensor(positions)
+        with torch.no_grad():
+            return self.model(ids, attention_mask=torch.ones_like(ids), position_ids=torch.arange(64)[None], use_cache=False).logits
+
+    def attention(self, module, q, k, v, mask, scaling=None, softcap=None, s_aux=None, **more):
+        groups = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        score = q @ k.mT
+        if self.rows:
+            cos, sin = self.rows.pop()
+            width = cos.shape[-1] * (2 if self.one_each else 1)
+            a, b, half = self.offset, self.offset + width, width // 2
+            pairs = (slice(a, a + half), slice(a + half, b)) if self.halves else (slice(a, b, 2), slice(a + 1, b, 2))
+            # Rows are of positions 0, 1, ..., whatever the tokens' own are: of a distance.
+            table = [(x[0, :, :half] if self.columns or x.shape[-1] == half else x[0, :, ::2]) for x in (cos, sin)]
+            d = self.distances(self.at[:, None], self.at).clamp(min=0)  # others are hidden
+            c, s = (x[d] for x in table)
+            q1, q2, k1, k2 = (x[..., p] for x in (q, k) for p in pairs)
+            gain = float(torch.hypot(table[0][0, 0], table[1][0, 0]))
+            turned = torch.einsum("bhmp,bhnp,mnp->bhmn", q1, k1, c) + torch.einsum("bhmp,bhnp,mnp->bhmn", q2, k2, c)
+            turned += torch.einsum("bhmp,bhnp,mnp->bhmn", q1, k2, s) - torch.einsum("bhmp,bhnp,mnp->bhmn", q2, k1, s)
+            score = score - q1 @ k1.mT - q2 @ k2.mT + gain * turned
+        score = score * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        score = score + mask[..., :k.shape[2]]
+        sink = getattr(module, "sinks", s_aux)
+        if sink is not None:
+            score = torch.cat([score, sink.double()[None, :, None, None].expand(*score.shape[:3], 1)], -1)
+        return (score.softmax(-1)[..., :v.shape[2]] @ v).transpose(1, 2), None
+
+
+def rows_of(model, ids, cuts, cache):
+    """Logits of a text in pieces."""
+    made = []
+    with torch.no_grad():
+        for a, b in zip([0, *cuts], [*cuts, ids.shape[1]]):
+            made.append(model(ids[:, a:b], past_key_values=cache, use_cache=True).logits)
+    return torch.cat(made, 1)
+
+
+@pytest.mark.parametrize("name, distance_map", [("llama", SELF_EXTEND), ("llama", REROPE), *zip(TYPES, itertools.cycle((DUAL, REROPE, SELF_EXTEND)))])
+def test_prefill_steps_and_generate_are_the_scores_written_out(monkeypatch, name, distance_map):
+    model = tiny_models.build(name, **LONG)
+    ids = prompt(model, 40)
+    with torch.no_grad():
+        plain = model(ids, use_cache=False).logits
+    reference = Reference(monkeypatch, model, name, DISTANCES[distance_map])
+    want = reference.logits(ids)
+    assert far(plain, want) > 1e-3
+    monkeypatch.undo()
+    report = accelerate(model, distance_map=distance_map)
+    with torch.no_grad():
+        assert far(model(ids, use_cache=False).logits, want) < 1e-4
+    assert report.calls == len(report.rotation) and not report.reasons
+    for cuts in ((17, *range(18, 40)), (5, 30)):
+        assert far(rows_of(model, ids, cuts, transformers.DynamicCache(config=model.config)), want) < 1e-4
+        assert far(rows_of(model, ids, cuts, KeyCache(model)), want) < 1e-4
+    monkeypatch.undo()
+    sequence, logits = generate(model, ids[:, :12], 28)
+    restore(model)
+    reference = Reference(monkeypatch, model, name, DISTANCES[distance_map])
+    want = reference.logits(sequence)[:, 11:-1]
+    assert torch.equal(want.argmax(-1), sequence[:, 12:]) and far(logits, want) < 1e-4
+
+
+def test_a_gain_and_leaky_distances(monkeypatch):
+    """YaRN's factor on cosine and sine; distances that are no whole numbers."""
+    yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
+    model = tiny_models.build("llama", rope_parameters=yarn, **LONG)
+    assert model.model.rotary_emb.attention_scaling > 1.1
+    ids = prompt(model, 40)
+    want = Reference(monkeypatch, model, "llama", DISTANCES[REROPE]).logits(ids)
+    monkeypatch.undo()
+    accelerate(model, distance_map=REROPE)
+    with torch.no_grad():
+        assert far(model(ids, use_cache=False).logits, want) < 1e-4
+    restore(model)
+    whole = functools.partial(posenc.leaky_rerope, window=6, factor=1.0)  # the distances themselves
+    with torch.no_grad():
+        want = model(ids, use_cache=False).logits
+        accelerate(model, distance_map=whole)
+        assert far(model(ids, use_cache=False).logits, want) < 1e-4
+
+
+@pytest.mark.parametrize("cache", ("dynamic", "key"))
+@pytest.mark.parametrize("name", ("llama", "mistral"))
+def test_rows_of_a_padded_batch_are_texts_alone(monkeypatch, name, cache):
+    """Dual chunk reads positions, not places."""
+    model = tiny_models.build(name, **LONG)
+    ids = prompt(model, 20, 2)
+    mask = torch.ones_like(ids)
+    mask[1, :7] = 0
+    accelerate(model, distance_map=DUAL)
+    sequence, logits = generate(model, ids, 20, KeyCache(model) if cache == "key" else None, mask)
+    restore(model)
+    for row, pad in ((0, 0), (1, 7)):
+        reference = Reference(monkeypatch, model, name, DISTANCES[DUAL])
+        assert far(logits[row], reference.logits(sequence[row:row + 1, pad:])[0, -21:-1]) < 1e-4
+        monkeypatch.undo()
+
+
+def test_beams_several_texts_and_tokens_taken_back(monkeypatch):
+    model = tiny_models.build("llama", **LONG)
+    ids = prompt(model, 20)
+    accelerate(model, distance_map=SELF_EXTEND)
+    beams, _ = generate(model, ids, 16, num_beams=3)
+    again, _ = generate(model, ids, 16, KeyCache(model), num_beams=3)
+    assert torch.equal(beams, again)
+    cache = transformers.DynamicCache(config=model.config)
+    got = rows_of(model, ids, (8, 15), cache)
+    cache.crop(-5)
+    forked = copy.deepcopy(cache)
+    for one in (cache, forked):
+        with torch.no_grad():
+            assert far(model(ids[:, 15:], past_key_values=one).logits, got[:, 15:]) < 1e-5
+    mine = copy.deepcopy(model)
+    with torch.no_grad():
+        assert torch.equal(mine(ids, use_cache=False).logits, model(ids, use_cache=False).logits)
+        own = pickle.loads(pickle.dumps(model))
+        restore(own)
+    restore(model)
+    want = Reference(monkeypatch, model, "llama", DISTANCES[SELF_EXTEND])
+    assert far(got, want.logits(ids)) < 1e-4
+    monkeypatch.undo()
+    with torch.no_grad():
+        assert torch.equal(own(ids, use_cache=False).logits, model(ids, use_cache=False).logits)
+
+
+def test_keys_of_a_key_cache_are_kept_whatever_moves(monkeypatch, tmp_path):
+    """One layer, so that a key depends on its own token alone: the tokens that are there, at their positions, count."""
+    model = tiny_models.build("llama", num_hidden_layers=1, **LONG)
+    ids, plain = prompt(model, 40), copy.deepcopy(model)
+    early = KeyCache(model)  # made before the map is set
+    accelerate(model, distance_map=SELF_EXTEND)
+    run = functools.partial(rows_of, model)
+
+    def last(cache, position):
+        with torch.no_grad():
+            return model(ids[:, 39:], past_key_values=cache, position_ids=torch.tensor([[position]]), use_cache=True).logits[:, -1]
+
+    run(ids[:, :39], (), early)
+    stored = early.layers[0].keys.clone()
+    stream, slots, moved = early.fork(), early.fork(), early.fork()
+    stream.positions = "stream"
+    stream.evict(4, 10)
+    slots.evict(4, 10)
+    moved.shift(5, 20)
+    chunk, joined = KeyCache(model), KeyCache(model)
+    run(ids[:, 20:39], (), chunk)
+    run(ids[:, :20], (), joined)
+    joined.append(chunk, at=30)
+    early.save(tmp_path / "cache.safetensors")
+    again = KeyCache.load(tmp_path / "cache.safetensors", model)
+    there = [*range(4), *range(10, 39)]
+    assert torch.equal(stream.layers[0].keys, stored[:, :, there]) and torch.equal(moved.layers[0].keys, stored) and moved.moved == slots.moved == 0
+    assert torch.equal(joined.layers[0].keys, stored)
+    got = [last(stream, 39), last(slots, 39), last(moved, 44), last(joined, 49), last(again, 39)]
+    text = torch.cat([ids[:, there], ids[:, 39:]], 1)
+    reference = Reference(monkeypatch, plain, "llama", DISTANCES[SELF_EXTEND])
+    want = [reference.logits(text, [*there, 39]), reference.logits(text, [*range(6, 10), *range(10, 40)]),
+            reference.logits(ids, [*range(20), *range(25, 45)]), reference.logits(ids, [*range(20), *range(30, 50)]), reference.logits(ids)]
+    assert len(got) == 5 and all(far(g, w[:, -1]) < 1e-4 for g, w in zip(got, want))
+    restore(model)
+    with pytest.raises(ValueError, match="needs a new cache"):
+        run(ids[:, 39:], (), early)
+    with pytest.raises(ValueError, match="must be of a model with a distance map"):
+        KeyCache.load(tmp_path / "cache.safetensors", model)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float64))
+def test_other_types_of_numbers(monkeypatch, dtype):
+    model = tiny_models.build("llama", **LONG)
+    ids = prompt(model, 40)
+    want = Reference(monkeypatch, model, "llama", DISTANCES[REROPE]).logits(ids)
+    monkeypatch.undo()
+    model = model.to(dtype)
+    accelerate(model, distance_map=REROPE)
+    assert far(rows_of(model, ids, (30, 31), None if dtype is torch.float64 else KeyCache(model))[:, :30], want[:, :30]) < (1e-5 if dtype is torch.float64 else 0.1)
+
+
+def error(call):
+    with pytest.raises(ValueError) as raised:
+        call()
+    return str(raised.value)
+
+
+def test_what_a_map_cannot_do_is_refused_by_name():
+    llama = tiny_models.build("llama", **LONG)
+    ids, before = prompt(llama), set(llama.__dict__)
+    assert "distance_map requires attention, but attention=False was given" in error(lambda: accelerate(llama, attention=False, distance_map=REROPE))
+    assert 'distance_map must be a function of query and key positions, as functools.partial(posenc.rerope, window=512) is, got "int"' in error(
+        lambda: accelerate(llama, distance_map=3))
+    assert "[rerope] window must be positive, got 0" in error(lambda: accelerate(llama, distance_map=functools.partial(posenc.rerope, window=0)))
+    assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
+    for name, said in (("bloom", "requires a model that rotates q and k by a function that posenc recognises"), ("gpt2", "requires a model that rotates"),
+                       ("roformer", "requires a model that rotates"), ("deepseek_v2", "requires a model that rotates"),
+                       ("gptj", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates")):
+        other = tiny_models.build(name, **LONG)
+        assert said in error(lambda: accelerate(other, distance_map=REROPE)), name
+        accelerate(other)  # nothing was left behind
+    for kind, more in (("dynamic", dict(factor=2.0)), ("longrope", dict(short_factor=[1.0] * 4, long_factor=[2.0] * 4, original_max_position_embeddings=16))):
+        scaled = tiny_models.build("llama", rope_parameters=dict(rope_type=kind, rope_theta=1e4, **more), **LONG)
+        assert f'frequencies that do not depend on the length, got "rope_type "{kind}""' in error(lambda: accelerate(scaled, distance_map=REROPE))
+    assert set(llama.__dict__) == before
+    whole = KeyCache(llama)
+    with torch.no_grad():
+        llama(ids, past_key_values=whole, use_cache=True)
+    accelerate(llama, distance_map=REROPE)
+    assert "the model must keep its distance map" in error(lambda: rows_of(llama, ids, (), whole))
+    assert "window and keys must not be given for a model with a distance map" in error(lambda: KeyCache(llama, window=8))
+    assert "window and keys must not be given" in error(lambda: KeyCache(llama, keys="unrotated"))
+    assert "computes no gradients; call it under torch.no_grad()" in error(lambda: llama(ids))
+    assert "distance_map requires attention that posenc computes, got \"attentions as output\"" in error(
+        lambda: torch.no_grad()(llama)(ids, output_attentions=True))
+    static = transformers.StaticCache(config=llama.config, max_cache_len=32)
+    assert "keys in their order" in error(lambda: torch.no_grad()(llama)(ids, past_key_values=static))
+    theirs = transformers.DynamicCache(config=llama.config)
+    restore(llama)
+    torch.no_grad()(llama)(ids, past_key_values=theirs)
+    accelerate(llama, distance_map=REROPE)
+    assert "all keys of a cache must be of this model with its distance map, got \"12 tokens, of which 0 are\"" in error(
+        lambda: torch.no_grad()(llama)(ids, past_key_values=theirs))
+    normed = tiny_models.build("hunyuan_v1_dense", **LONG)
+    accelerate(normed, distance_map=REROPE)
+    assert "distance_map requires q and k as the rotation leaves them" in error(lambda: torch.no_grad()(normed)(ids))
