@@ -7,7 +7,9 @@
 #include <set>
 
 #include "fuzz/written_arrays.h"
+#include "posenc/cache/snapshot.h"
 #include "posenc/io/array.h"
+#include "posenc/posenc.h"
 #include "posenc/registry/fields.h"
 #include "tests/support/onnx_writer.h"
 
@@ -156,6 +158,28 @@ void add_arrays(const fs::path& path, Inputs& inputs) {
   }
 }
 
+// Caches of a few tokens, with and without holes and shifts. fuzz_snapshot.cpp has the same sizes.
+void add_snapshots(Inputs& inputs) {
+  const PagePool pool(
+      {.pages = 4, .heads = 1, .head_dim = 32, .value_dim = 32, .arrays = {{"document"}}});
+  const RotarySpec rope = resolve(Rope{.head_dim = 32, .pairing = Pairing::half_split});
+  for (const KeyKeeping keeping : {KeyKeeping::anchored, KeyKeeping::unrotated})
+    for (const Index tokens : {Index{0}, Index{3}, Index{20}}) {
+      KeyCache cache(pool, rope, keeping);
+      const std::vector<float> x(static_cast<std::size_t>(tokens * 32), 0.5f);
+      const std::vector<Index> document(static_cast<std::size_t>(tokens), 1);
+      const NamedArray arrays[] = {{"document", tensor(std::span(document))}};
+      const OwnedPositions at = arange(7, tokens);
+      NewTokens t;
+      t.k = t.v = heads(x.data(), tokens, 1, 32), t.positions = at, t.arrays = arrays;
+      cache.append(t);
+      inputs.add("snapshot", key_cache_bytes(cache));
+      if (tokens < 20) continue;
+      cache.evict(2, 4), cache.shift(9, 20, -2);
+      inputs.add("snapshot", key_cache_bytes(cache));
+    }
+}
+
 void add_registry(Inputs& inputs) {
   std::set<std::string> words{"+",    "[",     "]",  ",",    "@",     "none",
                               "true", "false", "\"", "1e+5", "=[1,2]"};
@@ -212,6 +236,7 @@ void make(const fs::path& suites, const fs::path& out) {
   }
   add_registry(inputs);
   add_onnx_models(inputs);
+  add_snapshots(inputs);
   for (const char* target : {"json", "config", "cases", "onnx_node"})
     inputs.dictionary(target, words);
   std::printf("%d inputs\n", inputs.count());

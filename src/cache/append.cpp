@@ -215,18 +215,18 @@ struct Append {
     Positions at{anchors.data() + first, DType::i64, static_cast<std::int32_t>(s.axes()),
                  to.tokens};
     at.axis_stride = n;
-    const bool as_stored = k.dtype == to.dtype;
+    const bool as_stored = k.dtype == to.dtype && (k.dtype != DType::f64 || r.wide);
     if (as_stored) {
-      const RotaryPlan& plan = k.dtype == DType::f64   ? r.wide
+      const RotaryPlan& plan = k.dtype == DType::f64   ? *r.wide
                                : k.dtype == DType::f32 ? r.narrow
                                                        : *r.sixteen;
       return plan.apply(ConstQK{{}, k}, QK{{}, to}, at, RotateMode::forward, executor);
     }
-    const bool wide = k.dtype == DType::f64 || type == KeyType::f64;
+    const bool wide = r.wide && (k.dtype == DType::f64 || type == KeyType::f64);
     FloatTokens rotated(to.tokens, k.heads, k.dim, wide);
     const Heads floats = rotated.view(to.tokens);
     read_stored(k, static_cast<KeyType>(k.dtype), floats);
-    (wide ? r.wide : r.narrow).apply(QK{{}, floats}, at, RotateMode::forward, executor);
+    (wide ? *r.wide : r.narrow).apply(QK{{}, floats}, at, RotateMode::forward, executor);
     store_numbers(floats, type, to);
   }
 

@@ -51,6 +51,8 @@ void check_free_call(const CacheState& s, const AttentionArgs& a) {
                  a.q.dim);
   if (!is_float(a.q.dtype))
     refuse_field(kCache, "q", "must be f64, f32, f16 or bf16", dtype_name(a.q.dtype));
+  if (a.q.dtype == DType::f64 && !s.rotation->wide)
+    refuse_field(kCache, "q", "must be f32, f16 or bf16 with the precision ggml", "f64");
 }
 
 // Why the keys of a call must be all tokens in a row: the score of one needs those in between. Empty: they need not.
@@ -194,7 +196,7 @@ ConstHeads CacheCall::rotated_query(const KeyRun& run, FloatTokens* memory) cons
           run.shift[static_cast<std::size_t>(axis)];
   Positions p{at.data(), DType::i64, static_cast<std::int32_t>(s.axes()), q.tokens};
   p.axis_stride = q.tokens;
-  (q.dtype == DType::f64 ? s.rotation->wide : s.rotation->narrow).apply(QK{q, {}}, p);
+  (q.dtype == DType::f64 ? *s.rotation->wide : s.rotation->narrow).apply(QK{q, {}}, p);
   return q;
 }
 

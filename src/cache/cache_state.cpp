@@ -11,8 +11,9 @@ CacheRotation::CacheRotation(const RotarySpec& s, KeyType type)
     : spec(s),
       rotates(!s.blocks.empty()),
       any_shift(s.precision == Precision::exact),
-      narrow(s, DType::f32, {.outside = OutsideRange::allow}),
-      wide(s, DType::f64, {.outside = OutsideRange::allow}) {
+      narrow(s, DType::f32, {.outside = OutsideRange::allow}) {
+  if (s.precision != Precision::ggml)
+    wide.emplace(s, DType::f64, PlanOptions{.outside = OutsideRange::allow});
   if (type == KeyType::f16 || type == KeyType::bf16)
     sixteen.emplace(s, static_cast<DType>(type), PlanOptions{.outside = OutsideRange::allow});
 }

@@ -43,7 +43,8 @@ struct CacheRotation {
   RotarySpec spec;
   bool rotates = false;
   bool any_shift = true;              // its rotation depends on distances only
-  RotaryPlan narrow, wide;            // f32, f64
+  RotaryPlan narrow;                  // f32
+  std::optional<RotaryPlan> wide;     // f64, which ggml's precision does not have
   std::optional<RotaryPlan> sixteen;  // of keys in 16 bits
 };
 

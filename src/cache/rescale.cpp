@@ -167,6 +167,8 @@ void KeyCache::read_keys(const Heads& out, const Executor& executor) const {
                      sizes_text({1, size(), sizes.heads, sizes.head_dim}),
                  shape_text(out));
   const CacheRotation& r = *s.rotation;
+  if (out.dtype == DType::f64 && !r.wide)
+    refuse_field(kCache, "out", "must be f32 with the precision ggml", "f64");
   const RotarySpec spec = for_any_length(r.spec);
   const OwnedPositions now = positions();
   std::vector<Index> rotated_at;
@@ -183,7 +185,7 @@ void KeyCache::read_keys(const Heads& out, const Executor& executor) const {
   }
   if (!r.rotates || size() == 0) return;
   if (s.keeping == KeyKeeping::unrotated) {
-    const RotaryPlan& plan = out.dtype == DType::f64 ? r.wide : r.narrow;
+    const RotaryPlan& plan = out.dtype == DType::f64 ? *r.wide : r.narrow;
     return plan.apply(QK{{}, out}, now, RotateMode::forward, executor);
   }
   for (Index axis = 0; axis < s.axes(); ++axis)

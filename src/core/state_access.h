@@ -2,6 +2,7 @@
 // What a plan or a table holds, for the library's own code: public classes befriend this struct and
 // show nothing of their state.
 #pragma once
+#include <utility>
 
 namespace posenc::inline v0::detail {
 
@@ -13,6 +14,10 @@ struct StateAccess {
   template <class T>
   static auto& shared(const T& x) noexcept {
     return x.state_;
+  }
+  template <class T, class State>
+  static T make(State state) {
+    return T(std::move(state));
   }
 };
 
