@@ -20,6 +20,13 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/posenc ${PROJECT_BINARY_DIR}/inc
 install(EXPORT posencTargets NAMESPACE posenc:: DESTINATION ${POSENC_CMAKE_DIR}
         COMPONENT development)
 
+if(POSENC_BUILD_MPI)
+  install(TARGETS posenc_mpi EXPORT posencMpiTargets COMPONENT development
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+  install(EXPORT posencMpiTargets NAMESPACE posenc:: DESTINATION ${POSENC_CMAKE_DIR} COMPONENT development)
+endif()
+
 # What a linker of C needs beside a static library of C++.
 set(POSENC_CXX_LIBRARY -lstdc++)
 if(CMAKE_CXX_FLAGS MATCHES "-stdlib=libc\\+\\+")

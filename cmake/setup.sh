@@ -38,7 +38,8 @@ need() {
 }
 
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev)
-TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libmpfr-dev libgmp-dev python3 python3-dev python3-venv git)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libmpfr-dev libgmp-dev python3 python3-dev python3-venv git
+               libopenmpi-dev openmpi-bin)
 CLANG_PACKAGES=(clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev)
 # Libraries that tests/arm.sh unpacks for arm64.
 ARM_PACKAGES=(libhwy-dev libhwy1 libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev

@@ -196,21 +196,23 @@ void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const Fie
   check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
 }
 
-void check_whole(const AttentionArgs& a, const ConstAttentionResult& r) {
-  if (!r.whole) return;
-  const auto refuse_call = [](const std::string& why) {
-    refuse_field(kAttention, "result.whole",
-                 "must be false: results of calls with " + why + " do not merge");
-  };
-  if (a.normalisation != Normalisation::softmax)
-    refuse_call(std::string(enum_text(a.normalisation)));
-  if (!a.mix_after.empty()) refuse_call("mix_after");
+std::string_view merge_why_not(const AttentionArgs& a) noexcept {
+  if (a.normalisation != Normalisation::softmax) return enum_text(a.normalisation);
+  if (!a.mix_after.empty()) return "mix_after";
   for (const Term& t : a.terms) {
     const auto* network = std::get_if<ScoreMlpTerm>(&t);
-    if (std::holds_alternative<GatesTerm>(t)) refuse_call("gates");
+    if (std::holds_alternative<GatesTerm>(t)) return "gates";
     if (network != nullptr && (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1))
-      refuse_call("kernels over keys");
+      return "kernels over keys";
   }
+  return {};
+}
+
+void check_whole(const AttentionArgs& a, const ConstAttentionResult& r) {
+  if (!r.whole) return;
+  if (const std::string_view why = merge_why_not(a); !why.empty())
+    refuse_field(kAttention, "result.whole",
+                 "must be false: results of calls with " + std::string(why) + " do not merge");
   if (r.log_sum_exp.dtype != DType::f64 || r.log_sum_exp.empty())
     refuse_field(kAttention, "result.log_sum_exp", "must be f64 where the result is the whole's",
                  r.log_sum_exp.empty() ? "none" : dtype_name(r.log_sum_exp.dtype));

@@ -25,6 +25,8 @@ void check_tensors(const AttentionArgs&);
 void check_positions(const Positions&, Index rows, Index tokens, const FieldName& what);
 // A result that a backward pass reads, `what` in messages.
 void check_read(const AttentionArgs&, const ConstAttentionResult&, const FieldName& what);
+// What of a call keeps results over parts of its keys from being merged; empty: nothing.
+std::string_view merge_why_not(const AttentionArgs&) noexcept;
 // A result over more keys than the call's: what does not merge is refused.
 void check_whole(const AttentionArgs&, const ConstAttentionResult&);
 // A tensor of a float type, whose addresses fit.

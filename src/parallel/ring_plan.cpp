@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// ring_attend of a plan: its terms are bound to the inputs of this rank's tokens.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "attention/call/add_to.h"
+#include "attention/plan/plan_call.h"
+#include "core/state_access.h"
+#include "parallel/ring.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0 {
+namespace detail {
+
+namespace {
+
+// The input of this name; null: none, or a tensor of the call.
+const Input* find_input(const PlanState& plan, std::string_view name) {
+  for (const PlanScheme& s : plan.schemes)
+    for (std::size_t n = 0; n < s.inputs.size(); ++n)
+      if (s.input_names[n] == name) return &s.inputs[n];
+  return nullptr;
+}
+bool has_axis(const Input& input, Index axis) {
+  return std::find(input.shape.begin(), input.shape.end(), axis) != input.shape.end();
+}
+
+// Inputs by pair hold every pair of tokens, and a sum of gates runs over tokens of other ranks.
+void check_plan(const PlanState& plan) {
+  for (const PlanScheme& s : plan.schemes) {
+    if (s.name() == "forgetting")
+      refuse(kRing,
+             "forgetting gates are sums over the tokens of all ranks; give the sums as a decay "
+             "term of the call");
+    for (std::size_t n = 0; n < s.inputs.size(); ++n)
+      if (has_axis(s.inputs[n], kQueries) && has_axis(s.inputs[n], kKeys))
+        refuse_field(kRing, s.input_names[n], "must not be by pair: it holds every pair of tokens");
+  }
+}
+
+// First and last whole position of queries and keys on an axis.
+struct Extents {
+  Index query_min = 0, query_max = 0, key_min = 0, key_max = 0;
+};
+
+Extents extents(const AttentionArgs& a, std::int32_t axis) {
+  static constexpr Index kZero = 0;
+  Positions zero = a.query_positions;
+  zero.data = &kZero, zero.type = DType::i64, zero.count = zero.batch = 1;
+  zero.token_stride = zero.batch_stride = zero.axis_stride = 0;
+  const DistanceRange q = distance_range(a.query_positions, zero, axis),
+                      k = distance_range(zero, a.key_positions, axis);
+  return {q.min, q.max, -k.max, -k.min};
+}
+
+// Distances between the queries of any rank and the keys of any other must have been lowered.
+void check_all_distances(const Group& group, const LoweredState& s, const AttentionArgs& a) {
+  if (!s.by_distance) return;
+  const Mask& m = a.mask;
+  const bool all_future = !m.causal && m.window_right == kUnbounded && m.chunk == 0;
+  const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
+  for (std::int32_t axis = 0; axis < a.query_positions.axes; ++axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    if (at >= s.shape.distance.size()) return;
+    const Extents own = extents(a, axis);
+    const std::vector<std::byte> bytes = gather(group, std::as_bytes(std::span(&own, 1)));
+    std::vector<Extents> all(static_cast<std::size_t>(group.size()));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    for (const Extents& q : all)
+      for (const Extents& k : all)
+        check_lowered({q.query_min - k.key_max, q.query_max - k.key_min, {}}, s.shape.distance[at],
+                      all_future, all_past);
+  }
+}
+
+// The call of a plan on this rank, or why there is none.
+struct RingPlanCall {
+  RingPlanCall(const LoweredState& s, const AttentionArgs& call, std::span<const NamedArray> inputs,
+               CallArena& arena) {
+    try {
+      check_plan(*s.plan);
+      bound.emplace(s, call, inputs, arena);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+  }
+  std::optional<PlanCall> bound;
+  std::exception_ptr problem;
+};
+
+// Gradients of parameters, and of inputs that all tokens share: zeros that are summed over the ranks.
+class NamedSums {
+ public:
+  NamedSums(const PlanState& plan, std::span<const NamedGradient> named) {
+    for (const NamedGradient& g : named) {
+      const Input* const input = find_input(plan, g.name);
+      const bool by_token =
+          input != nullptr && (has_axis(*input, kQueries) || has_axis(*input, kKeys));
+      if (by_token || g.array.empty()) {
+        all_.push_back(g);
+        continue;
+      }
+      Sum& s = sums_.emplace_back(
+          g.array,
+          std::vector<double>(static_cast<std::size_t>(std::max<Index>(g.array.count(), 1))));
+      all_.push_back({g.name, tensor(static_cast<void*>(s.second.data()), DType::f64,
+                                     std::span(g.array.shape.data(),
+                                               static_cast<std::size_t>(g.array.rank)))});
+    }
+  }
+  std::span<const NamedGradient> all() const noexcept { return all_; }
+  void finish(const Group& group) {
+    for (Sum& s : sums_) {
+      sum_over_ranks(group, s.second);
+      add_to(s.first, s.second);
+    }
+  }
+
+ private:
+  using Sum = std::pair<TensorView, std::vector<double>>;
+  std::deque<Sum> sums_;
+  std::vector<NamedGradient> all_;
+};
+
+}  // namespace
+}  // namespace detail
+
+void ring_attend(const LoweredAttention& lowered, const AttentionArgs& call,
+                 std::span<const NamedArray> inputs, const AttentionResult& result,
+                 const Communicator& c, const RingOptions& options, const Executor& executor) {
+  using namespace detail;
+  const Group group(c, options);
+  const LoweredState& s = StateAccess::of(lowered);
+  CallArena arena;
+  const RingPlanCall plan(s, call, inputs, arena);
+  const AttentionArgs& a = plan.bound ? plan.bound->args : call;
+  ring_call(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, executor,
+            plan.problem, [&] { check_all_distances(group, s, a); });
+}
+
+void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& call,
+                          std::span<const NamedArray> inputs, const ConstAttentionResult& result,
+                          const ConstAttentionResult& d_result, const AttentionGradients& gradients,
+                          std::span<const NamedGradient> named, const Communicator& c,
+                          const RingOptions& options, const Executor& executor) {
+  using namespace detail;
+  const Group group(c, options);
+  const LoweredState& s = StateAccess::of(lowered);
+  CallArena arena;
+  RingPlanCall plan(s, call, inputs, arena);
+  NamedSums sums(*s.plan, named);
+  std::optional<PlanGradients> all;
+  if (plan.bound) try {
+      {
+        CallArena checks;  // the caller's own arrays against each other
+        PlanGradients(s, *plan.bound, gradients, named, checks).check_upstream(d_result);
+      }
+      all.emplace(s, *plan.bound, gradients, sums.all(), arena);
+    } catch (...) {
+      plan.problem = std::current_exception();
+    }
+  const AttentionArgs& a = plan.bound ? plan.bound->args : call;
+  SummedGradients summed;
+  if (plan.bound) summed = {plan.bound->first_own, plan.bound->own, s.requests.head_scale.empty()};
+  ring_call_backward(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, d_result,
+                     all ? all->gradients : gradients, summed, executor, plan.problem,
+                     [&] { check_all_distances(group, s, a); });
+  try {
+    all->pull_back(s, *plan.bound);
+  } catch (...) {
+    group.end();
+    throw;
+  }
+  sums.finish(group);
+}
+
+}  // namespace posenc::v0
