@@ -166,14 +166,10 @@ class KeyCache(Cache):
         if running.arrivals is not None:
             index, new = running.arrivals
             tokens.sink_index = index
-            if tokens.positions.data is not None:
-                at = (index - tokens.positions.base).clamp(min=0)
-                found = tokens.positions.data.gather(-1, at.expand(*tokens.positions.data.shape[:-1], -1))
-                tokens.sink_positions = found if tokens.sink_positions is None else torch.where(new, found, tokens.sink_positions)
+            tokens.place_sinks(new)
         if tokens.index is not None:
             tokens.index = torch.cat([tokens.index, torch.arange(tokens.seen, tokens.seen + running.queries)])
-        tokens.end += running.queries
-        tokens.seen += running.queries
+        tokens.add(running.queries, running.queries)
 
     def _rows(self, running: Session | None, place: Place, low: int) -> Rows:
         """Of all tokens from `low` on, where they are."""
@@ -273,8 +269,6 @@ class KeyCache(Cache):
         end_stale_session()
         if session() is not None:
             _refuse(f"{what} must be called between two calls of the model", "a running one")
-        if self.tokens.window is not None:
-            _refuse(f"{what} requires a cache without window", f"window={self.tokens.window}")
         for i, layer in enumerate(self.layers):
             if isinstance(layer, KeyLayer) and layer.dropped:
                 _refuse(f"{what} requires layers that have all tokens", f"layer {i}, which slides over {layer.sliding} and has dropped {layer.dropped}")
@@ -290,34 +284,49 @@ class KeyCache(Cache):
         return [x for x in self._own_layers if x.place is not None]
 
     def _range(self, what: str, start: int, stop: int | None) -> tuple[int, int]:
-        stop = self.tokens.end if stop is None else stop
-        if not 0 <= start < stop <= self.tokens.end:
-            _refuse(f"{what} must name tokens among the {self.tokens.end} in the cache, from start to before stop", f"start {start}, stop {stop}")
-        return start, stop
+        """Numbers of the tokens in slots."""
+        tokens = self.tokens
+        stop = tokens.slots if stop is None else stop
+        if not 0 <= start < stop <= tokens.slots:
+            _refuse(f"{what} must name tokens among the {tokens.slots} in the cache, from start to before stop", f"start {start}, stop {stop}")
+        if tokens.dropping and start < tokens.sinks:
+            _refuse(f"{what} must name tokens of the window, from slot {tokens.sinks} on, since sinks stay and follow it", f"start {start}")
+        return start + tokens.start, stop + tokens.start
+
+    def _copy_sinks(self) -> None:
+        """Sinks that are still among the others changed with them."""
+        new = self.tokens.sinks_in_memory()
+        if new is None or not bool(new.any()):
+            return
+        for layer in self._own_layers:
+            if layer.is_initialized:
+                layer.copy_sinks(self.tokens.sink_index, new)
+        self.tokens.place_sinks(new)
 
     def evict(self, start: int, stop: int | None = None) -> None:
         """Drops the tokens in slots start to stop - 1. With positions="slots" the tokens before them are moved, so that no gap
-        stays; with "stream" all others keep their positions."""
+        stays; with "stream" all others keep their positions. Of a cache with a window, slots are the sinks, which cannot be
+        dropped, and then the window, which grows again by new tokens."""
         start, stop = self._range("evict", start, stop)
         self._whole("evict")
+        if self.tokens.meets_sinks(start, stop):
+            _refuse("evict must spare the sinks of each row, and what lies between them", f"start {start}, stop {stop}")
         if self.positions == "slots" and self.learned:
             _refuse('positions="slots" requires positions in the keys or scores; use positions="stream"', f"positions at the input, {self.learned}")
         if self.positions == "stream" and not self._rotates and not self.learned:
             _refuse('positions must be "slots" for a model whose scores count the keys that are there', "stream")
         tokens = self.tokens
-        if self.positions == "slots" and start and (self._placed("evict") or self.mapped):
+        low = tokens.first_in_window if tokens.dropping else 0
+        if self.positions == "slots" and start > low and (self._placed("evict") or self.mapped):
             first = tokens.positions.view(start, start + 1)
             after = tokens.positions.view(stop, stop + 1) if stop < tokens.end else tokens.positions.view(tokens.end - 1, tokens.end) + 1
-            self._move(0, start, tokens.positions.view(0, start) + (after - first))
+            self._move(low, start, tokens.positions.view(low, start) + (after - first))
         for layer in self._own_layers:
             for strip in (layer._k, layer._v, layer.raw):
                 if strip.data is not None:
                     strip.remove(start, stop, tokens.end)
-        if tokens.positions.data is not None:
-            tokens.positions.remove(start, stop, tokens.end)
-        index = torch.arange(tokens.end) if tokens.index is None else tokens.index
-        tokens.index = torch.cat([index[:start], index[stop:]])
-        tokens.end -= stop - start
+        tokens.remove(start, stop)
+        self._copy_sinks()
 
     def shift(self, delta: int | Sequence[int], start: int = 0, stop: int | None = None) -> None:
         """Moves the tokens in slots start to stop - 1 by `delta` positions: one number, or one for each axis. New tokens keep the
@@ -331,6 +340,7 @@ class KeyCache(Cache):
         if by.is_floating_point() or by.dim() > 1 or (by.dim() == 1 and (axes == 1 or len(by) != self.tokens.positions.data.shape[0])):
             _refuse("delta must be a whole number, or one for each axis of the positions", delta)
         self._move(start, stop, self.tokens.positions.view(start, stop) + (by[:, None, None] if by.dim() else by))
+        self._copy_sinks()
 
     def _move(self, start: int, stop: int, new: Tensor) -> None:
         """Gives tokens other positions."""
@@ -362,6 +372,10 @@ class KeyCache(Cache):
             _refuse(f"other must have tokens in {len(self.layers)} layers", f"{other.tokens.end} in {len(other.layers)}")
         self._whole("append")
         other._whole("append")
+        if other.tokens.dropping:
+            _refuse("append requires another cache that has all its tokens", f"{other.tokens.floor} dropped by its window")
+        if self.tokens.sinks and (self.tokens.sink_index is None or bool((self.tokens.sink_index < 0).any())):
+            _refuse("append requires a cache that has its sinks", f"{self.tokens.end} tokens")
         from ._cache_append import append
 
         append(self, other, at)

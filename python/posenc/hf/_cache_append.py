@@ -29,7 +29,7 @@ def _positions(cache: KeyCache, other: KeyCache, at: int | None) -> Any:
         return None
     place: Any = 0 if at is None else at
     if at is None and cache.tokens.end:
-        place = _by_row(cache.tokens.positions.view(0, cache.tokens.end), True) + 1
+        place = _by_row(cache.tokens.positions.view(cache.tokens.first_in_window, cache.tokens.end), True) + 1
     old = other.tokens.positions.view(0, other.tokens.end)
     new = old - _by_row(old, False) + place
     if int(new.abs().max()) > 2**37:
@@ -70,20 +70,20 @@ def append(cache: KeyCache, other: KeyCache, at: int | None) -> None:
         if isinstance(mine, KeyLayer) and isinstance(theirs, KeyLayer) and theirs.is_initialized:
             _add(mine, theirs, rows, end, count)
     if new is not None:
-        cache.tokens.positions.write(0, end, new)
+        cache.tokens.positions.write(cache.tokens.start, end, new)
     if cache.tokens.index is not None or other.tokens.index is not None:
         mine_index = torch.arange(end) if cache.tokens.index is None else cache.tokens.index
         added = torch.arange(count) if other.tokens.index is None else other.tokens.index
         cache.tokens.index = torch.cat([mine_index, added + cache.tokens.seen])
-    cache.tokens.end += count
-    cache.tokens.seen += other.tokens.seen
+    cache.tokens.add(count, other.tokens.seen)
     cache.moved = max(cache.moved, other.moved + (bool(moved) and not cache.keeps_raw))
 
 
 def _add(mine: KeyLayer, theirs: KeyLayer, rows: dict[Any, tuple[Any, Rows]], end: int, count: int) -> None:
     mine.place = theirs.place
-    mine._k.write(0, end, theirs._k.view(0, count))
-    mine._v.write(0, end, theirs._v.view(0, count))
+    low = mine.owner.tokens.start
+    mine._k.write(low, end, theirs._k.view(0, count))
+    mine._v.write(low, end, theirs._v.view(0, count))
     place = theirs.place
     if place is None:
         return
@@ -94,7 +94,7 @@ def _add(mine: KeyLayer, theirs: KeyLayer, rows: dict[Any, tuple[Any, Rows]], en
         if raw is None:
             raw = window.clone()
             turn(raw, inverse(old), place.form)
-        mine.raw.write(0, end, raw)
+        mine.raw.write(low, end, raw)
     if raw is not None:
         window.copy_(raw)
     turn(window, new if raw is not None else between(old, new), place.form)

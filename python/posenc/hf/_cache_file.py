@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import safetensors
@@ -31,6 +32,15 @@ def _weights(model: torch.nn.Module) -> str:
         some = flat[:: max(1, flat.numel() // 8)][:9].to("cpu", torch.float64)
         total.update(f"{name} {list(x.shape)} {x.dtype}".encode() + some.numpy().tobytes())
     return total.hexdigest()
+
+
+def _sum(said: str, tensors: dict[str, Any]) -> str:
+    """Of what a cache is and of all its numbers: a file that was damaged has another."""
+    total = zlib.crc32(said.encode())
+    for name, x in sorted(tensors.items()):
+        total = zlib.crc32(f"{name} {list(x.shape)} {x.dtype}".encode(), total)
+        total = zlib.crc32(x.flatten().view(torch.uint8).numpy(), total)
+    return f"{total:08x}"
 
 
 def _layer(layer: KeyLayer) -> dict[str, Any]:
@@ -58,13 +68,15 @@ def save(cache: KeyCache, path: str | os.PathLike[str]) -> None:
     for i, name in enumerate(paths):
         tensors.update({f"encodings.{i}.{n}": x for n, x in cache.encodings.known[name].tensors.items()})
     said = {"sinks": tokens.sinks, "window": tokens.window, "positions": cache.positions, "keys": "unrotated" if cache.keeps_raw else "rotated", "mapped": cache.mapped,
-            "seen": tokens.seen, "end": tokens.end, "base": tokens.positions.base, "moved": cache.moved,
+            "seen": tokens.seen, "end": tokens.end, "floor": tokens.floor, "base": tokens.positions.base, "moved": cache.moved,
             "layers": [_layer(x) if isinstance(x, KeyLayer) else None for x in cache.layers],
             "encodings": [{"path": p, "table": isinstance(cache.encodings.known[p], TableEncoding), "scalars": cache.encodings.known[p].scalars} for p in paths]}
-    head = {"format": _FORMAT, "model": type(cache.model).__name__, "weights": _weights(cache.model), "cache": json.dumps(said)}
+    tensors = {n: x.detach().contiguous() for n, x in tensors.items()}
+    text = json.dumps(said)
+    head = {"format": _FORMAT, "model": type(cache.model).__name__, "weights": _weights(cache.model), "cache": text, "sum": _sum(text, tensors)}
     beside = os.path.join(os.path.dirname(os.path.abspath(path)), f".posenc-{secrets.token_hex(8)}")
     try:
-        save_file({n: x.detach().contiguous() for n, x in tensors.items()}, beside, head)
+        save_file(tensors, beside, head)
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -85,7 +97,11 @@ def _read(path: str | os.PathLike[str], model: torch.nn.Module) -> tuple[dict[st
                 raise ValueError(f'{who} must be of the model {type(model).__name__}, got "{head.get("model")}"')
             if head.get("weights") != _weights(model):
                 raise ValueError(f"{who} must be of this model's weights, got those of another one")
-            return json.loads(head["cache"]), {n: file.get_tensor(n) for n in file.keys()}
+            tensors = {n: file.get_tensor(n) for n in file.keys()}
+            found = _sum(head.get("cache", ""), tensors)
+            if head.get("sum") != found:
+                raise ValueError(f'{who} must have the sum of its numbers, "{head.get("sum")}", got "{found}": it is damaged')
+            return json.loads(head["cache"]), tensors
     except safetensors.SafetensorError as problem:
         raise ValueError(f"{who} must be a whole .safetensors file, got {problem}") from problem
 
@@ -125,7 +141,7 @@ def load(cls: Any, path: str | os.PathLike[str], model: torch.nn.Module) -> KeyC
                              "keys are")
         _encodings(cache, said, tensors)
         tokens = cache.tokens
-        tokens.seen, tokens.end, cache.moved = said["seen"], said["end"], said["moved"]
+        tokens.seen, tokens.end, tokens.floor, cache.moved = said["seen"], said["end"], said["floor"], said["moved"]
         for n in ("index", "sink_index", "sink_positions"):
             setattr(tokens, n, tensors.get(f"tokens.{n}"))
         _strip(tokens.positions, tensors.get("tokens.positions"), said["base"], tokens.end)

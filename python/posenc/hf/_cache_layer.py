@@ -101,7 +101,7 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         if cache.keeps_raw and self.place is not None and turned is not None:
             self.raw.write(kept, tokens.end, turned.before.expand(-1, (self._v if self.place.in_values else self._k).data.shape[1], -1, -1))
         if running.arrivals is not None:
-            self._keep_sinks(running)
+            self.copy_sinks(*running.arrivals)
         if self.stale:
             self._turn_all(running)
         if tokens.dropping and tokens.sinks:
@@ -137,9 +137,8 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.place = found[0]
         return found[1]
 
-    def _keep_sinks(self, running: Session) -> None:
-        """Originals of the sinks among the new tokens."""
-        index, new = running.arrivals
+    def copy_sinks(self, index: Tensor, new: Tensor) -> None:
+        """Originals of the sinks, of those that are new or changed."""
         for name, strip in (("k", self._k), ("v", self._v), ("raw", self.raw)):
             if strip.data is None:
                 continue

@@ -76,6 +76,7 @@ class Tokens:
     def __init__(self, sinks: int, window: int | None) -> None:
         self.sinks, self.window = sinks, window
         self.seen = self.end = 0
+        self.floor = 0  # tokens before it were dropped, sinks aside; it never falls, though evict lowers `end`
         self.positions = Strip(-1)  # [batch, end] or [axes, batch, end]
         self.index: Any = None  # [end]: the tokens by their number among all that were seen; None: none was evicted
         self.sink_index: Any = None  # [batch, sinks]: numbers of each row's first visible tokens; -1: not there yet
@@ -89,17 +90,24 @@ class Tokens:
     @property
     def dropping(self) -> bool:
         """Whether sinks and window are apart."""
-        return self.window is not None and self.end > self.sinks + self.window - 1
+        return self.first_in_window > self.sinks
 
     @property
     def first_in_window(self) -> int:
         """The first token of the window of the next query."""
-        return max(0, self.end - (self.window or 0) + 1) if self.window is not None else 0
+        return max(self.floor, self.end - self.window + 1) if self.window is not None else 0
 
     @property
     def slots(self) -> int:
         """Keys that the next query sees besides its own."""
         return self.end - self.start
+
+    def add(self, count: int, seen: int) -> None:
+        """Tokens came, at the end; seen: as many as the caller counts for them."""
+        self.end += count
+        self.seen += seen
+        if self.dropping:
+            self.floor = self.first_in_window
 
     def keep(self, positions: Tensor, batch: int) -> None:
         """Positions of new tokens, [batch or 1, tokens] or [axes, batch or 1, tokens]."""
@@ -142,14 +150,43 @@ class Tokens:
             raise ValueError(f"[hf KeyCache] attention_mask must have a column for each of {self.seen} tokens before and {queries} new ones, got {given.shape[1]}")
         if not self.dropping and self.index is None:
             return None if self.seen == self.end else given
-        new = given[:, self.seen:]
-        if self.index is not None:
-            return torch.cat([given[:, self.index], new], 1)
-        window = given[:, self.first_in_window:self.seen]
+        new, old = given[:, self.seen:], given[:, :self.seen] if self.index is None else given[:, self.index]
+        if not self.dropping:
+            return torch.cat([old, new], 1)
+        window = old[:, self.first_in_window:]
         if not self.sinks:
             return torch.cat([window, new], 1)
-        sinks = given.gather(1, self.sink_index.clamp(min=0)) * self.sinks_apart()
+        sinks = old.gather(1, self.sink_index.clamp(min=0)) * self.sinks_apart()
         return torch.cat([sinks.to(given.dtype), window, new], 1)
+
+    def meets_sinks(self, start: int, stop: int) -> bool:
+        """Whether a sink, or what lies between two of a row, is among the tokens start to stop - 1."""
+        if self.sink_index is None:
+            return False
+        there, before, behind = self.sink_index >= 0, self.sink_index < start, self.sink_index >= stop
+        return bool((there & ~before & ~behind).any()) or bool(((there & before).any(-1) & behind.any(-1)).any())
+
+    def remove(self, start: int, stop: int) -> None:
+        """Tokens start to stop - 1, none of which is a sink, leave."""
+        if self.positions.data is not None:
+            self.positions.remove(start, stop, self.end)
+        index = torch.arange(self.end) if self.index is None else self.index
+        self.index = torch.cat([index[:start], index[stop:]])
+        if self.sink_index is not None:
+            self.sink_index = torch.where(self.sink_index >= stop, self.sink_index - (stop - start), self.sink_index)
+        self.end -= stop - start
+
+    def place_sinks(self, new: Tensor) -> None:
+        """Positions of those sinks that are new or moved."""
+        if self.positions.data is None:
+            return
+        at = (self.sink_index - self.positions.base).clamp(min=0)
+        found = self.positions.data.gather(-1, at.expand(*self.positions.data.shape[:-1], -1))
+        self.sink_positions = found if self.sink_positions is None else torch.where(new, found, self.sink_positions)
+
+    def sinks_in_memory(self) -> Any:
+        """[batch, sinks]: those that are among the tokens before the next query; None: no sinks."""
+        return None if self.sink_index is None else self.sink_index >= (self.first_in_window if self.dropping else 0)
 
     def fork(self) -> Tokens:
         """The same tokens; tensors are replaced, never written."""

@@ -315,7 +315,7 @@ def test_calls_that_are_rejected():
         forward(model, ids[:, :2], cache, attention_mask=torch.ones(1, 2))
     with pytest.raises(ValueError, match="other must have tokens in 2 layers, got \"0 in 2"):
         cache.append(KeyCache(model))
-    with pytest.raises(ValueError, match="append requires a cache without window, got \"window=4"):
+    with pytest.raises(ValueError, match="append requires another cache that has all its tokens, got \"9 dropped by its window"):
         other = KeyCache(model, window=4)
         forward(model, ids, other)
         cache.append(other)
