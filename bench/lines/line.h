@@ -48,6 +48,7 @@ std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();
 std::vector<Line> rerotation_lines();  // cached keys that move
+std::vector<Line> key_cache_lines();   // decoding with KeyCache, and its operations
 std::vector<Line> input_lines();
 std::vector<Line> embed_lines();
 std::vector<Line> pope_lines();

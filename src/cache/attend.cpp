@@ -55,7 +55,6 @@ void check_free_call(const CacheState& s, const AttentionArgs& a) {
     refuse_field(kCache, "q", "must be f32, f16 or bf16 with the precision ggml", "f64");
 }
 
-// Why the keys of a call must be all tokens in a row: the score of one needs those in between. Empty: they need not.
 std::string sums_between(const Term& t) {
   const auto* network = std::get_if<ScoreMlpTerm>(&t);
   if (std::holds_alternative<GatesTerm>(t)) return "gates";
@@ -64,6 +63,8 @@ std::string sums_between(const Term& t) {
     return "kernels over keys";
   return {};
 }
+}  // namespace
+
 std::string sums_between(const AttentionArgs& a, const LoweredState* plan) {
   if (a.normalisation != Normalisation::softmax) return std::string(enum_text(a.normalisation));
   for (const Term& t : a.terms)
@@ -78,8 +79,6 @@ std::string sums_between(const AttentionArgs& a, const LoweredState* plan) {
   return {};
 }
 
-}  // namespace
-
 CacheCall::CacheCall(const CacheState& state, const AttentionArgs& given,
                      std::span<const KeyInput> key_inputs, const LoweredState* of_plan)
     : s(state), call(given), inputs(key_inputs), plan(of_plan) {
@@ -91,6 +90,7 @@ CacheCall::CacheCall(const CacheState& state, const AttentionArgs& given,
   runs = key_runs(s, s.keeping == KeyKeeping::unrotated || !s.rotation->rotates);
   check_between();
   check_parts();
+  find_chunks();
 }
 
 void CacheCall::check_between() const {
@@ -210,8 +210,9 @@ void CacheCall::run(const AttentionResult& result, std::span<const NamedArray> n
       memory.emplace(call.q.tokens, call.q.heads, call.q.dim, call.q.dtype == DType::f64);
     attend_run(run, rotated_query(run, memory ? &*memory : nullptr), named, to, executor);
   };
-  if (runs.size() == 1 && !narrow) return one(runs[0], result);
+  if (runs.size() == 1 && !narrow && !chunked) return one(runs[0], result);
   check_result(result);
+  if (chunked) return run_chunks(result, named, executor);
   std::vector<FloatTokens> outs;
   std::vector<std::vector<double>> sums;
   std::vector<ConstAttentionResult> parts;

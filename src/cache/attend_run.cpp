@@ -57,6 +57,7 @@ struct RunKeys {
   const CacheState& s = c.s;
   const KeyRun& run;
   Index size = s.page_size(), keys = static_cast<Index>(run.uses.size()) * size, length = 0;
+  Index shown = keys;  // of the call: without the free slots of the last page, or with them
   std::vector<Index> table{}, order{}, position{};
   std::vector<std::uint8_t> there{};
   bool holes = false;
@@ -116,7 +117,7 @@ struct RunKeys {
       std::copy_n(s.pool->entry(array, use(n).page, slot), bytes,
                   all.data() + static_cast<Index>(key) * bytes);
     });
-    std::vector<Index> shape{1, keys};
+    std::vector<Index> shape{1, shown};
     shape.insert(shape.end(), a.shape.begin(), a.shape.end());
     return tensor(static_cast<const void*>(all.data()), a.dtype, shape);
   }
@@ -203,33 +204,41 @@ std::vector<NamedArray> plan_inputs(const LoweredState& plan, std::span<const Na
 
 void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
                            std::span<const NamedArray> named, const AttentionResult& to,
-                           const Executor& executor) const {
+                           const Executor& executor, ChunkMemory* memory) const {
   RunKeys keys{.c = *this, .run = run};
   keys.find_pages();
+  if (memory != nullptr) keys.shown = keys.length;
   AttentionArgs a = call;
-  a.q = q, a.k = s.pool->keys, a.v = s.pool->readable_values();
+  a.q = q;
   static constexpr Index kNone = 0;
-  const Index* const table = keys.table.empty() ? &kNone : keys.table.data();
-  a.block_table = tensor(table, {1, static_cast<Index>(keys.table.size())});
-  a.mask.key_length =
-      tensor(std::as_const(keys).length == 0 ? &kNone : &std::as_const(keys).length, {1});
-  if (keys.holes) {
-    keys.find_there();
-    a.mask.key_visible = tensor(std::as_const(keys).there.data(), {1, keys.keys});
-  }
-  if (keys.needs_order()) {
-    keys.find_order();
-    a.mask.key_order =
-        tensor(keys.order.empty() ? &kNone : std::as_const(keys).order.data(), {1, keys.keys});
-    a.mask.query_order = tensor(query_order.data(), {1, call.q.tokens});
-  } else {
-    a.mask.causal = false, a.mask.query_order = {};
-  }
-  a.query_positions = a.key_positions = {};
   if (by_position) {
     keys.find_positions(call.mask.causal);
     a.query_positions = positions_of(query_position, s.axes());
     a.key_positions = positions_of(keys.position, s.axes());
+    a.key_positions.count = keys.shown;
+  } else {
+    a.query_positions = a.key_positions = {};
+  }
+  if (memory != nullptr) {
+    a.k = rotate_chunk(s, keys.table, keys.length, keys.position, *memory);
+    a.v = values_of_chunk(s, keys.table, keys.length, *memory);
+  } else {
+    a.k = s.pool->keys, a.v = s.pool->readable_values();
+    const Index* const table = keys.table.empty() ? &kNone : keys.table.data();
+    a.block_table = tensor(table, {1, static_cast<Index>(keys.table.size())});
+    a.mask.key_length = tensor(&std::as_const(keys).length, {1});
+  }
+  if (keys.holes) {
+    keys.find_there();
+    a.mask.key_visible = tensor(std::as_const(keys).there.data(), {1, keys.shown});
+  }
+  if (keys.needs_order()) {
+    keys.find_order();
+    a.mask.key_order =
+        tensor(keys.order.empty() ? &kNone : std::as_const(keys).order.data(), {1, keys.shown});
+    a.mask.query_order = tensor(query_order.data(), {1, call.q.tokens});
+  } else {
+    a.mask.causal = false, a.mask.query_order = {};
   }
   if (!call.mask.query_document.empty()) a.mask.key_document = keys.gather(array_index("document"));
   std::vector<Term> terms(call.terms.begin(), call.terms.end());
@@ -241,7 +250,8 @@ void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
   a.terms = terms;
   if (&run != runs.data()) a.sink = {};
   const Stage rotate{.kind = StageKind::rotate, .rotary = &s.rotation->spec};
-  if (s.keeping == KeyKeeping::unrotated && s.rotation->rotates) a.prepare = {&rotate, 1};
+  if (memory == nullptr && s.keeping == KeyKeeping::unrotated && s.rotation->rotates)
+    a.prepare = {&rotate, 1};
   if (plan == nullptr) return attend(a, to, executor);
   lowered->forward(a, plan_inputs(*plan, named, keys), to, executor);
 }

@@ -11,6 +11,7 @@
 namespace posenc::inline v0::detail {
 
 class FloatTokens;
+struct ChunkMemory;
 
 // Key j of a run is slot j % page size of its page j / page size.
 struct KeyRun {
@@ -33,9 +34,13 @@ struct CacheCall {
   std::vector<KeyRun> runs;
   std::vector<Index> query_order, query_position;  // [queries], [axes][queries]
   bool by_position = false;                        // the call reads positions
+  // The tokens of unrotated keys in pieces, each of which is rotated before its own call; the results are merged.
+  bool chunked = false;
 
  private:
   void find_queries();
+  void find_chunks();
+  void run_chunks(const AttentionResult&, std::span<const NamedArray>, const Executor&) const;
   void take_positions();
   void check_between() const;
   void check_parts() const;
@@ -43,7 +48,21 @@ struct CacheCall {
   std::size_t array_index(std::string_view name) const;
   ConstHeads rotated_query(const KeyRun&, FloatTokens*) const;
   void attend_run(const KeyRun&, const ConstHeads& q, std::span<const NamedArray>,
-                  const AttentionResult&, const Executor&) const;
+                  const AttentionResult&, const Executor&, ChunkMemory* = nullptr) const;
 };
+
+// Why the keys of a call must be all tokens in a row: the score of one needs those in between. Empty: they need not.
+std::string sums_between(const AttentionArgs&, const LoweredState*);
+
+// Rotated keys of a chunk and, unless its pages lie side by side, its values.
+struct ChunkMemory {
+  std::vector<float> keys;
+  std::vector<std::byte> values;
+};
+// Keys at positions [axes][stride], n pages from first on: [1, tokens, heads, channels].
+Heads rotate_chunk(const CacheState&, const std::vector<Index>& pages, Index tokens,
+                   const std::vector<Index>& positions, ChunkMemory&);
+ConstHeads values_of_chunk(const CacheState&, const std::vector<Index>& pages, Index tokens,
+                           ChunkMemory&);
 
 }  // namespace posenc::v0::detail

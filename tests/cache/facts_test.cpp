@@ -42,10 +42,9 @@ std::vector<double> dense(const test::RandomTokens& t, const std::vector<double>
 
 template <class T>
 std::vector<double> cached(const KeyCache& cache, const std::vector<T>& q, Index queries, Index H,
-                           double scale) {
+                           double scale, AttentionArgs a = {}) {
   const PoolSizes& s = cache.pool().sizes();
   std::vector<T> out(static_cast<std::size_t>(queries * H * s.value_dim));
-  AttentionArgs a;
   a.q = heads(q.data(), queries, H, s.head_dim), a.scale = scale, a.mask.causal = true;
   cache.attend(a, {heads(out.data(), queries, H, s.value_dim), {}});
   return {out.begin(), out.end()};
@@ -84,6 +83,41 @@ TEST(CacheFacts, QueriesInSixteenBits) {
   const std::vector<double> want = attend_ones(cache, 26);
   for (std::size_t i = 0; i < out.size(); ++i)
     EXPECT_NEAR(f32_from_bf16(out[i]), want[i], 0.004 * std::fabs(want[i]) + 1e-6);
+}
+
+// Queries in float have a fast engine, for unrotated keys a chunk of pages at a time; those in double an exact one.
+TEST(CacheFacts, LongCachesInFloatAsInDouble) {
+  std::vector<double> slopes{-0.02, -0.02, -0.005, -0.005};
+  LinearTerm term;
+  term.table = tensor(std::as_const(slopes).data(), {1, 2, 1, 2});
+  const Term terms[] = {term};
+  const double sink[] = {0.5, -0.5};
+  for (const KeyType type : {KeyType::f32, KeyType::f16, KeyType::bf16})
+    for (const KeyKeeping keeping : {KeyKeeping::anchored, KeyKeeping::unrotated})
+      for (int kind = 0; kind < 5; ++kind) {
+        PoolSizes s = cache_sizes(120);
+        s.key_type = s.value_type = type;
+        const PagePool pool(s);
+        KeyCache cache(pool, cache_rope(), keeping), other(pool, cache_rope(), keeping);
+        for (Index part = 0; part < 8; ++part) {  // pages in turns
+          append_random(cache, 90 * part, 90, static_cast<std::uint64_t>(part));
+          append_random(other, 0, 20);
+        }
+        cache.evict(100, 111), cache.shift(300, 720, -11);
+        AttentionArgs a;
+        if (kind == 1) a.terms = terms;
+        if (kind == 2) a.mask.window_left = 300, a.mask.sink_tokens = 4;
+        if (kind == 3) a.sink = tensor(sink, {2});
+        const Index queries = kind == 4 ? 40 : 3;
+        const std::vector<double> q =
+            test::Random(4).normals(static_cast<std::size_t>(queries * 2 * 32));
+        const std::vector<float> narrow(q.begin(), q.end());
+        const std::vector<double> wide(narrow.begin(), narrow.end());
+        EXPECT_LT(largest_difference(cached(cache, narrow, queries, 2, 0.2, a),
+                                     cached(cache, wide, queries, 2, 0.2, a)),
+                  5e-6)
+            << enum_text(type) << " " << enum_text(keeping) << " " << kind;
+      }
 }
 
 // StreamingLLM: the window moves back at each step, and the keys stay where they were rotated.

@@ -50,7 +50,7 @@ struct Program {
   PagePool pool;
   std::vector<Sequence> all{};
   Index attends = 0, refused = 0, most_runs = 0;
-  double worst = 0, worst_key = 0;
+  double worst = 0, worst_float = 0, worst_key = 0;
 
   Program(KeyType t, KeyKeeping k, std::uint64_t seed)
       : type(t),
@@ -171,11 +171,17 @@ struct Program {
     for (std::size_t i = 0; i < want.size(); ++i)
       worst = std::max(worst, std::fabs(want[i] - got[i]));
     ++attends;
+    if (r.integer(0, 3) != 0) return;
+    const Doubles narrow = attend<float>(s.cache, c, n);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      worst_float = std::max(worst_float, std::fabs(want[i] - narrow[i]));
   }
 
+  template <class T = double>
   static Doubles attend(const KeyCache& cache, const ModelCall& c, Index n) {
     AttentionArgs a;
-    a.q = heads(c.q.data(), n, kQueryHeads, kChannels);
+    const std::vector<T> q(c.q.begin(), c.q.end());
+    a.q = heads(q.data(), n, kQueryHeads, kChannels);
     a.query_positions = positions(std::span<const Index>(c.position));
     a.scale = c.scale, a.softcap = c.softcap;
     a.mask.causal = c.causal;
@@ -198,10 +204,10 @@ struct Program {
                                                            : std::vector<Term>{};
     a.terms = terms;
     const KeyInput sum[] = {{0, "sum"}};
-    Doubles out(static_cast<std::size_t>(n * kQueryHeads * kValues));
+    std::vector<T> out(static_cast<std::size_t>(n * kQueryHeads * kValues));
     cache.attend(a, c.query_sum.empty() ? std::span<const KeyInput>() : sum,
                  {heads(out.data(), n, kQueryHeads, kValues), {}}, inline_executor());
-    return out;
+    return {out.begin(), out.end()};
   }
 
   void run(int steps) {
@@ -237,15 +243,17 @@ class RandomPrograms : public ::testing::TestWithParam<std::tuple<KeyType, KeyKe
 TEST_P(RandomPrograms, AttendAsInDouble) {
   const auto [type, keeping] = GetParam();
   Index attends = 0, refused = 0, runs = 0;
-  double worst = 0, key = 0;
+  double worst = 0, narrow = 0, key = 0;
   for (std::uint64_t seed = 0; seed < (test::kSanitized ? 1 : 5); ++seed) {
     Program p(type, keeping, seed);
     p.run(200);
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
     attends += p.attends, refused += p.refused, runs = std::max(runs, p.most_runs);
-    worst = std::max(worst, p.worst), key = std::max(key, p.worst_key);
+    narrow = std::max(narrow, p.worst_float), worst = std::max(worst, p.worst);
+    key = std::max(key, p.worst_key);
   }
   EXPECT_LT(worst, 1e-12);
+  EXPECT_LT(narrow, 1e-5) << "queries in float";
   EXPECT_LT(key, 1);
   EXPECT_GT(refused, 0) << "no program ran out of pages";
   EXPECT_GT(runs, 2);

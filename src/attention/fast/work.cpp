@@ -110,6 +110,12 @@ const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j
 
 namespace {
 
+// A page of a table, any of those that nobody reads.
+Index read_page(const ConstTensorView& pages, Index row, Index n, Index count) noexcept {
+  const Index page = read_index(pages, row, n);
+  return page >= 0 && page < count ? page : 0;
+}
+
 // Whether the copy of k holds the key: some query may see one of its tile.
 bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
   if (c.seen.empty()) return true;
@@ -120,13 +126,22 @@ bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
 
 void FastCall::fill_tokens(const ConstHeads& x, Index row, Index group, Run keys, Run some,
                            std::byte* copies, const void** to) const noexcept {
-  const ConstTensorView& visible = args.mask.key_visible;
-  if (args.block_table.empty() && x.dim_stride == 1 && seen.empty() && visible.empty()) {
+  const ConstTensorView &visible = args.mask.key_visible, &pages = args.block_table;
+  if (x.dim_stride == 1 && seen.empty() && visible.empty()) {
     const Index step = x.token_stride * size_of(x.dtype);
-    const auto* from = static_cast<const std::byte*>(x.data) +
-                       (row * x.batch_stride + group * x.head_stride) * size_of(x.dtype);
-    for (Index j = keys.begin; j < keys.end; ++j)
-      *to++ = j >= some.begin && j < some.end ? from + j * step : nullptr;
+    // Tokens side by side: all keys, or those of a page.
+    for (Index j = keys.begin; j < keys.end;) {
+      const Index first = pages.empty() ? 0 : j - j % x.tokens;
+      const Index end = pages.empty() ? keys.end : std::min(keys.end, first + x.tokens);
+      const auto* const from =
+          static_cast<const std::byte*>(x.data) +
+          ((pages.empty() ? row : read_page(pages, row, first / x.tokens, x.batch)) *
+               x.batch_stride +
+           group * x.head_stride) *
+              size_of(x.dtype);
+      for (; j < end; ++j)
+        *to++ = j >= some.begin && j < some.end ? from + (j - first) * step : nullptr;
+    }
     return;
   }
   const auto bytes = static_cast<Index>(copy_bytes);
