@@ -44,6 +44,7 @@ class KeyedCall {
   void narrow(const TokenRun& queries, const TokenRun& keys);
 
   Index keys() const noexcept { return args.k.tokens; }
+  Term& term(std::size_t n) noexcept { return terms_[n]; }
   static Factor* key_factor(Term&) noexcept;  // null: a term without one
   static Factor* query_factor(Term&) noexcept;
   static bool is_by_token(const Factor& f, Index tokens) noexcept {

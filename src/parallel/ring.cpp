@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ring_attend: each rank checks its own call, all agree, then the loop runs.
 #include "parallel/ring.h"
+#include "parallel/stick_parts.h"
 
 #include <algorithm>
 #include <optional>
@@ -24,7 +25,7 @@ Index sequence_length(const AttentionArgs& a) {
 template <class Check, class Run>
 void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
               const LoweredCall& lowered, const Executor& executor, std::exception_ptr problem,
-              const std::function<void()>& agreed, const Check& check, const Run& run) {
+              const std::function<void(RingCall&)>& agreed, const Check& check, const Run& run) {
   Facts facts;
   std::optional<RingCall> call;
   facts.add(Facts::pass, pass);
@@ -43,7 +44,8 @@ void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
   }
   const Index length = agree(group, facts, problem);
   call->check_length(length);
-  agreed();
+  if (a.normalisation != Normalisation::softmax) check_stick_order(group, a);
+  agreed(*call);
   try {
     run(*call);
   } catch (...) {
@@ -56,7 +58,7 @@ void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
 
 void ring_call(const Group& group, const AttentionArgs& a, const LoweredCall& lowered,
                const AttentionResult& result, const Executor& executor,
-               const std::exception_ptr& problem, const std::function<void()>& agreed) {
+               const std::exception_ptr& problem, const std::function<void(RingCall&)>& agreed) {
   run_ring(
       group, "forward", a, lowered, executor, problem, agreed,
       [&](Facts& facts) {
@@ -71,7 +73,7 @@ void ring_call_backward(const Group& group, const AttentionArgs& a, const Lowere
                         const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                         const AttentionGradients& g, const SummedGradients& summed,
                         const Executor& executor, const std::exception_ptr& problem,
-                        const std::function<void()>& agreed) {
+                        const std::function<void(RingCall&)>& agreed) {
   ConstAttentionResult whole = result;
   whole.whole = true;
   run_ring(
@@ -79,7 +81,9 @@ void ring_call_backward(const Group& group, const AttentionArgs& a, const Lowere
       [&](Facts& facts) {
         check_attention(a, g);
         check_read(a, result, "the result");
-        check_whole(a, whole);
+        AttentionArgs softmax = a;
+        softmax.normalisation = Normalisation::softmax;
+        check_whole(softmax, whole);
         check_read(a, d_result, "the gradient of the result");
         check_overlap(a, d_result, g, {});
         add_wanted(facts, g);
@@ -91,7 +95,8 @@ void ring_call_backward(const Group& group, const AttentionArgs& a, const Lowere
 
 void ring_attend(const AttentionArgs& a, const AttentionResult& result, const Communicator& c,
                  const RingOptions& options, const Executor& executor) {
-  detail::ring_call(detail::Group(c, options), a, {}, result, executor, nullptr, [] {});
+  detail::ring_call(detail::Group(c, options), a, {}, result, executor, nullptr,
+                    [](detail::RingCall&) {});
 }
 
 void ring_attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
@@ -99,7 +104,8 @@ void ring_attend_backward(const AttentionArgs& a, const ConstAttentionResult& re
                           const Communicator& c, const RingOptions& options,
                           const Executor& executor) {
   detail::ring_call_backward(detail::Group(c, options), a, {}, result, d_result, g,
-                             {0, a.terms.size(), true}, executor, nullptr, [] {});
+                             {0, a.terms.size(), true}, executor, nullptr,
+                             [](detail::RingCall&) {});
 }
 
 }  // namespace posenc::v0

@@ -20,14 +20,15 @@ void ring_backward(const Group&, RingCall&, const ConstAttentionResult& whole,
                    const ConstAttentionResult& d_whole, const AttentionGradients&,
                    const SummedGradients&, const Executor&);
 
-// Both from the checks on: what a rank cannot run, `problem` included, ends the call on all of them. agreed() runs once all ranks
+// Both from the checks on: what a rank cannot run, `problem` included, ends the call on all of them. agreed(call) runs once all ranks
 // can, and refuses on all of them alike.
 void ring_call(const Group&, const AttentionArgs&, const LoweredCall&, const AttentionResult&,
                const Executor&, const std::exception_ptr& problem,
-               const std::function<void()>& agreed);
+               const std::function<void(RingCall&)>& agreed);
 void ring_call_backward(const Group&, const AttentionArgs&, const LoweredCall&,
                         const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                         const AttentionGradients&, const SummedGradients&, const Executor&,
-                        const std::exception_ptr& problem, const std::function<void()>& agreed);
+                        const std::exception_ptr& problem,
+                        const std::function<void(RingCall&)>& agreed);
 
 }  // namespace posenc::v0::detail

@@ -4,6 +4,7 @@
 #include "attention/call/add_to.h"
 #include "attention/engines/engine.h"
 #include "parallel/ring.h"
+#include "parallel/stick_parts.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -161,6 +162,8 @@ void ring_backward(const Group& group, RingCall& call, const ConstAttentionResul
       received(call.own, wanted, call.type);
   std::optional<Exchange> behind;
   PieceMemory memory;
+  std::optional<StickParts> sticks;  // their tokens are neighbours: a piece has all queries
+  if (call.own.args.normalisation != Normalisation::softmax) sticks.emplace(call, whole, d_whole);
   Watch watch(executor);
   KeyRing ring(group, call);
   for (Index n = 0; n < ring.steps(); ++n) {
@@ -173,10 +176,18 @@ void ring_backward(const Group& group, RingCall& call, const ConstAttentionResul
     for (const RingPiece& p : call.pieces(step, ring.has_own())) {
       const KeyedCall some = RingCall::call_of(step, p);
       const ConstAttentionResult result = narrowed(whole, p.q), d_result = narrowed(d_whole, p.q);
+      const AttentionGradients& to_piece = gradients.of(p, now);
+      if (sticks)
+        watch.run([&](const Executor& e) {
+          memory.run([&](CallArena& arena) {
+            attend_lowered(some.args, call.lowered, sticks->part(), arena, e);
+          });
+        });
+      const ConstAttentionResult own = sticks ? sticks->part() : result,
+                                 d_own = sticks ? sticks->advance() : d_result;
       watch.run([&](const Executor& e) {
-        const AttentionGradients& to_piece = gradients.of(p, now);
         memory.run([&](CallArena& arena) {
-          attend_lowered_backward(some.args, call.lowered, result, d_result, to_piece, arena, e);
+          attend_lowered_backward(some.args, call.lowered, own, d_own, to_piece, arena, e);
         });
       });
     }

@@ -6,6 +6,7 @@
 #include "attention/call/check_parts.h"
 #include "attention/call/rotation_positions.h"
 #include "core/element.h"
+#include "parallel/stick_parts.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0::detail {
@@ -56,7 +57,10 @@ void rotate_side(const RotarySpec& spec, const ConstHeads& x, const Heads& y, co
 }  // namespace
 
 void check_ring(const AttentionArgs& a, const Group& group) {
-  if (const std::string_view why = merge_why_not(a); !why.empty())
+  AttentionArgs softmax = a;
+  softmax.normalisation = Normalisation::softmax;
+  if (a.normalisation != Normalisation::softmax) check_sticks(a);
+  if (const std::string_view why = merge_why_not(softmax); !why.empty())
     refuse(kRing, "results over parts of the keys do not merge in calls with " + std::string(why));
   if (!a.block_table.empty())
     refuse_field(kRing, "block_table", "must be empty: pages do not go round");

@@ -62,7 +62,7 @@ void ring_forward(const Group& group, RingCall& call, const AttentionResult& res
       });
       if (p.has_sink) continue;  // the first of these queries
       const ConstAttentionResult parts[] = {sum, to};
-      merge(parts, sum);
+      merge(parts, sum, some.args.normalisation);
     }
     watch.set({});
     ring.advance();

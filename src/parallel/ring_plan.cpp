@@ -8,8 +8,10 @@
 #include "attention/call/add_to.h"
 #include "attention/plan/plan_call.h"
 #include "core/state_access.h"
+#include "parallel/gate_sums.h"
 #include "parallel/ring.h"
 #include "posenc/core/error.h"
+#include "posenc/relative/forgetting.h"
 
 namespace posenc::inline v0 {
 namespace detail {
@@ -27,17 +29,12 @@ bool has_axis(const Input& input, Index axis) {
   return std::find(input.shape.begin(), input.shape.end(), axis) != input.shape.end();
 }
 
-// Inputs by pair hold every pair of tokens, and a sum of gates runs over tokens of other ranks.
+// Inputs by pair hold every pair of tokens.
 void check_plan(const PlanState& plan) {
-  for (const PlanScheme& s : plan.schemes) {
-    if (s.name() == "forgetting")
-      refuse(kRing,
-             "forgetting gates are sums over the tokens of all ranks; give the sums as a decay "
-             "term of the call");
+  for (const PlanScheme& s : plan.schemes)
     for (std::size_t n = 0; n < s.inputs.size(); ++n)
       if (has_axis(s.inputs[n], kQueries) && has_axis(s.inputs[n], kKeys))
         refuse_field(kRing, s.input_names[n], "must not be by pair: it holds every pair of tokens");
-  }
 }
 
 // First and last whole position of queries and keys on an axis.
@@ -82,12 +79,33 @@ struct RingPlanCall {
     try {
       check_plan(*s.plan);
       bound.emplace(s, call, inputs, arena);
+      find_gates(s);
     } catch (...) {
       problem = std::current_exception();
     }
   }
   std::optional<PlanCall> bound;
   std::exception_ptr problem;
+  std::optional<GateSums> gates;
+  std::vector<std::size_t> gate_terms;  // whose sums of gates the scheme made of this rank's tokens
+
+  // Once all ranks make the call.
+  void agreed(const Group& group, const LoweredState& s, RingCall& call) {
+    check_all_distances(group, s, bound->args);
+    for (const std::size_t n : gate_terms)
+      gates->make_global(group, std::get<DecayTerm>(call.own.term(n)));
+  }
+
+ private:
+  void find_gates(const LoweredState& s) {
+    for (std::size_t p = 0; p < s.schemes.size(); ++p) {
+      if (s.plan->schemes[p].name() != Forgetting::card.name) continue;
+      for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n)
+        if (std::holds_alternative<DecayTerm>(s.schemes[p].lowered.terms[n]))
+          gate_terms.push_back(bound->term_index(p, n));
+    }
+    if (!gate_terms.empty()) gates.emplace(bound->args.mask);
+  }
 };
 
 // Gradients of parameters, and of inputs that all tokens share: zeros that are summed over the ranks.
@@ -134,10 +152,10 @@ void ring_attend(const LoweredAttention& lowered, const AttentionArgs& call,
   const Group group(c, options);
   const LoweredState& s = StateAccess::of(lowered);
   CallArena arena;
-  const RingPlanCall plan(s, call, inputs, arena);
+  RingPlanCall plan(s, call, inputs, arena);
   const AttentionArgs& a = plan.bound ? plan.bound->args : call;
   ring_call(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, executor,
-            plan.problem, [&] { check_all_distances(group, s, a); });
+            plan.problem, [&](RingCall& own) { plan.agreed(group, s, own); });
 }
 
 void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& call,
@@ -166,8 +184,12 @@ void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& 
   if (plan.bound) summed = {plan.bound->first_own, plan.bound->own, s.requests.head_scale.empty()};
   ring_call_backward(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, d_result,
                      all ? all->gradients : gradients, summed, executor, plan.problem,
-                     [&] { check_all_distances(group, s, a); });
+                     [&](RingCall& own) { plan.agreed(group, s, own); });
   try {
+    if (!all->gradients.terms.empty())
+      for (const std::size_t n : plan.gate_terms)
+        if (const TermGradient& g = all->gradients.terms[n]; g.key.data != nullptr)
+          plan.gates->add_gradients(group, g);
     all->pull_back(s, *plan.bound);
   } catch (...) {
     group.end();

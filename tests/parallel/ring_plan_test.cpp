@@ -217,7 +217,7 @@ TEST(RingPlan, EverySchemeThatMerges) {
     }
   EXPECT_THAT(refused,
               ::testing::ElementsAre("cope", "dape", "forgetting", "indexed", "stick_breaking"));
-  EXPECT_EQ(ran.size(), scheme_count() - 4);  // dape without a kernel runs
+  EXPECT_EQ(ran.size(), scheme_count() - 2);  // some forms of the others run
 }
 
 // A plan that was lowered for the distances inside one rank.

@@ -74,6 +74,22 @@ TEST(Ring, PackedDocuments) {
                tokens_of(RingWorld(96), 4, ShardLayout::contiguous));
 }
 
+TEST(Ring, StickBreakingOfContiguousTokens) {
+  RingWorld w(64);
+  for (AttentionArgs* a : {&w.narrow, &w.plain})
+    a->normalisation = Normalisation::stick_breaking, a->sink = {};
+  const CallResult want = of_reference(w.plain);
+  for (const Index ranks : kRanks)
+    expect_whole(w, want, ranks, tokens_of(w, ranks, ShardLayout::contiguous));
+  // The ranks the other way round.
+  std::vector<TokenList> turned = tokens_of(w, 2, ShardLayout::contiguous);
+  std::swap(turned[0], turned[1]);
+  for (const std::string& s : on_ranks(2, [&](const Communicator&c, Index r) {
+         run_shard(w.narrow, turned[static_cast<std::size_t>(r)], c);
+       }))
+    EXPECT_THAT(s, HasSubstr("must follow those of the rank before"));
+}
+
 TEST(Ring, KeysOfSixteenBits) {
   RingWorld w(64);
   std::vector<std::uint16_t> k, v;
@@ -147,7 +163,8 @@ TEST(Ring, RefusesOnEveryRankAlike) {
   EXPECT_EQ(everywhere([](AttentionArgs& a) {
               a.normalisation = Normalisation::stick_breaking, a.sink = {};
             }),
-            "[ring] results over parts of the keys do not merge in calls with stick_breaking");
+            "[ring] rank 0 cannot make the call: [ring] stick-breaking merges from the last keys: "
+            "the tokens of a rank must be neighbours (contiguous)");
   const Term gates = GatesTerm{.query = kContent, .key = kContent};
   EXPECT_EQ(everywhere([&](AttentionArgs& a) { a.terms = std::span(&gates, 1); }),
             "[ring] results over parts of the keys do not merge in calls with gates");
@@ -210,7 +227,7 @@ TEST(Ring, RefusesAnotherPass) {
 
 TEST(Ring, RefusesCallersThatDisagree) {
   const RingWorld w(32);
-  for (const std::string& s : on_ranks(2, [&](const Communicator& c, Index r) {
+  for (const std::string& s : on_ranks(2, [&](const Communicator&c, Index r) {
          run_shard(w.narrow, shard_tokens(32, 2, r, ShardLayout::zigzag), c,
                    {.seconds = 20, .agreement = r});
        }))

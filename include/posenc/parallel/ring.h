@@ -16,6 +16,9 @@
 // Memory of a rank: its own tokens, those of a neighbour twice, and backward their gradients three times.
 // Engines between the calls: the communicator is tested between blocks of queries.
 //
+// Stick-breaking: contiguous tokens and a causal mask; parts merge from the last keys to the first, and are computed
+// again in the backward pass. Forgetting gates of a plan: ranks exchange the totals of their runs of neighbouring tokens.
+//
 // Rejected, on every rank with the same message: gates and kernels over keys (CoPE, DAPE's), mixed heads
 // after the softmax, what holds every pair (mask.visible, mask.bias), pages; calls that differ between
 // ranks. Selective attention and PaTH have no such call.
