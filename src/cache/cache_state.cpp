@@ -114,6 +114,7 @@ Index CacheState::uses_of_page(std::size_t use) const noexcept {
 Change CacheState::without_range(Index first, Index end) const {
   const std::size_t begin = use_from(first), stop = use_from(end);
   return without(begin, std::min(stop + 1, sequence.uses.size()), [&](std::size_t use) {
+    if (use > begin && use < stop) return Slots{};  // all of it, without a look at its orders
     const Slots there = sequence.uses[use].there;
     const Index from = first <= first_order(use) ? 0 : slot_from(use, first);
     const Index to = end > last_order(use) ? kMostSlots : slot_from(use, end);

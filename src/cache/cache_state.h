@@ -100,7 +100,7 @@ Change CacheState::without(std::size_t first_use, std::size_t end_use, const F& 
     PageUse left = sequence.uses[use];
     if (use < end_use) {
       left.there = keep(use);
-      c.next.tokens -= sequence.uses[use].there.count() - left.there.count();
+      c.next.tokens -= sequence.uses[use].there.without(left.there).count();
     }
     if (!left.there.any()) {
       c.released.push_back(left.page);

@@ -50,7 +50,9 @@ struct Slots {
   constexpr bool any() const noexcept { return (bits[0] | bits[1] | bits[2] | bits[3]) != 0; }
   constexpr Index count() const noexcept {
     Index n = 0;
-    for (const std::uint64_t b : bits) n += std::popcount(b);
+    for (const std::uint64_t b :
+         bits)  // most are runs from the first slot on, and popcount is slow without SSE4
+      n += (b & (b + 1)) == 0 ? 64 - std::countl_zero(b) : std::popcount(b);
     return n;
   }
   // Of a set that has any.
