@@ -70,7 +70,7 @@ def _replace(model: torch.nn.Module, report: Report, attention: bool, force: boo
         report.more = "; accelerate(model) without attention=False replaces its attention, from the length on where posenc is faster"
     if distance_map is not None:
         _distance_map.check_model(model, mapped, report)
-        _distance_map.set_map(mapped, distance_map, report)
+        _distance_map.set_map(model, mapped, distance_map, report)
 
 
 def restore(model: torch.nn.Module) -> None:

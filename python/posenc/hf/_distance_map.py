@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, 
 
 import torch
 from transformers import Cache, EncoderDecoderCache
+from transformers.cache_utils import DummyLayer
 
 import posenc
 
@@ -83,7 +84,9 @@ class Call:
 
     def __init__(self, module: Any, cache: Any) -> None:
         self.module, self.cache = module, cache
-        self.past = 0 if cache is None else int(cache.get_seq_length(getattr(module, "layer_idx", 0)))
+        at = getattr(module, "layer_idx", None) or 0
+        own = cache is not None and at < len(cache.layers) and type(cache.layers[at]) is not DummyLayer  # others have the keys of another layer
+        self.past = 0 if cache is None else int(cache.get_seq_length(at if own else 0))
         self.turned: dict[str, Turned] = {}  # by role
 
 
@@ -95,6 +98,11 @@ def _enter(module: Any, args: Any, given: Any) -> None:
     """Before a layer."""
     caches = (x.self_attention_cache if isinstance(x, EncoderDecoderCache) else x for x in (*args, *given.values()))
     _call.set(Call(module, next((x for x in caches if isinstance(x, Cache)), None)))
+
+
+def _leave(module: Any, args: Any, given: Any, made: Any) -> None:
+    """Behind a layer."""
+    _call.set(None)
 
 
 def _rows(module: Any, args: Any, given: Any, made: Any) -> None:
@@ -189,7 +197,6 @@ class Layers:
         call = _call.get()
         if call is None or call.module is not module or not call.turned:
             return None
-        _call.set(None)
         if why:
             refuse("distance_map requires attention that posenc computes", why)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
@@ -205,6 +212,10 @@ class Layers:
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         more: dict[str, Any] = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in options().items()}
+        if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):
+            # Padding, or tokens that moved: masks go by the order of the cache all the same.
+            first = more.pop("offset")
+            more.update(query_order=torch.arange(query.shape[2]) + (0 if first == "start" else first), key_order=torch.arange(key.shape[2]))
         with torch.no_grad():
             posenc.attend([], q.detach(), k.detach(), v.detach(), order="bthd", regions=regions, query_positions=new,
                           key_positions=places, out=out, **more)
@@ -332,9 +343,25 @@ def check_model(model: torch.nn.Module, layers: dict[str, Any], report: Report) 
                 refuse("distance_map requires frequencies that do not depend on the length", f'rope_type "{kind}"')
 
 
-def set_map(layers: dict[str, Any], distance_map: DistanceMap, report: Report) -> None:
+class Watch:
+    """Behind each forward of a model: a config may say that its layers do not rotate."""
+
+    def __init__(self, report: Report) -> None:
+        self.report, self.calls = report, 0
+
+    def __deepcopy__(self, memo: Any) -> Watch:
+        return self
+
+    def __call__(self, module: Any, args: Any, given: Any, made: Any) -> None:
+        if self.report.calls == self.calls:
+            refuse("distance_map requires a model that rotates q and k", f"{type(module).__name__}, which rotated nothing")
+        self.calls = self.report.calls
+
+
+def set_map(model: torch.nn.Module, layers: dict[str, Any], distance_map: DistanceMap, report: Report) -> None:
     """Puts the map into the layers of a decoder."""
     of_model = Layers(distance_map)
+    hook_after(model, Watch(report))
     for name, module in layers.items():
         if makes_rows(module):
             put(module, _ROTARY, Rotary())
@@ -342,3 +369,4 @@ def set_map(layers: dict[str, Any], distance_map: DistanceMap, report: Report) -
         if name in report.rotation:
             put(module, MAP, of_model)
             hook(module, _enter)
+            hook_after(module, _leave)

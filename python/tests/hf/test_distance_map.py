@@ -146,6 +146,7 @@ def test_a_gain_and_leaky_distances(monkeypatch):
         assert far(model(ids, use_cache=False).logits, want) < 1e-4
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("cache", ("dynamic", "key"))
 @pytest.mark.parametrize("name", ("llama", "mistral"))
 def test_rows_of_a_padded_batch_are_texts_alone(monkeypatch, name, cache):
@@ -258,7 +259,8 @@ def test_what_a_map_cannot_do_is_refused_by_name():
     assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
     for name, said in (("bloom", "requires a model that rotates q and k by a function that posenc recognises"), ("gpt2", "requires a model that rotates"),
                        ("roformer", "requires a model that rotates"), ("deepseek_v2", "requires a model that rotates"),
-                       ("gptj", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates")):
+                       ("gptj", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates"),
+                       ("deepseek_v32", "distance_map requires attention that posenc computes")):
         other = tiny_models.build(name, **LONG)
         assert said in error(lambda: accelerate(other, distance_map=REROPE)), name
         accelerate(other)  # nothing was left behind
@@ -284,6 +286,19 @@ def test_what_a_map_cannot_do_is_refused_by_name():
     accelerate(llama, distance_map=REROPE)
     assert "all keys of a cache must be of this model with its distance map, got \"12 tokens, of which 0 are\"" in error(
         lambda: torch.no_grad()(llama)(ids, past_key_values=theirs))
-    normed = tiny_models.build("hunyuan_v1_dense", **LONG)
-    accelerate(normed, distance_map=REROPE)
-    assert "distance_map requires q and k as the rotation leaves them" in error(lambda: torch.no_grad()(normed)(ids))
+    for name, said in (("hunyuan_v1_dense", "q and k as the rotation leaves them"), ("gemma3n_text", "q and k as the rotation leaves them"),
+                       ("falcon-alibi", "a model that rotates q and k, got \"FalconForCausalLM, which rotated nothing\"")):
+        other = tiny_models.build(name, **LONG)
+        accelerate(other, distance_map=REROPE)
+        assert f"distance_map requires {said}" in error(lambda: torch.no_grad()(other)(ids)), name
+
+
+def test_the_distances_themselves_change_nothing():
+    """Two calls of the attention in a layer, states beside keys, encoders: types that the references above have not."""
+    for name in ("diffllama", "esm", "falcon_h1", "granitemoehybrid", "qwen3_next", "youtu"):
+        model = tiny_models.build(name, **LONG)
+        given = tiny_models.inputs(model, 1, 24)
+        with torch.no_grad():
+            want = model(**given).logits
+            accelerate(model, distance_map=functools.partial(posenc.leaky_rerope, window=5, factor=1.0))
+            assert far(model(**given).logits, want) < 1e-4, name
