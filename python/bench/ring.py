@@ -48,20 +48,15 @@ def worker(rank: int, words: argparse.Namespace, port: int) -> None:
     own = torch.tensor(posenc.shard_tokens(words.tokens, words.ranks, rank, layout=words.layout))
     mine = [x[own].requires_grad_() for x in tensors]
     waited = [0.0]
-    swap = _ring._Ring.swap
+    finish = _ring._Group.finish
 
-    def watched(self: Any, *sent: Any, tag: int) -> Any:
-        finish = swap(self, *sent, tag=tag)
+    def watched(self: Any, transfer: Any, seconds: float) -> bool:
+        begin = time.perf_counter()
+        done = finish(self, transfer, seconds)
+        waited[0] += time.perf_counter() - begin
+        return done
 
-        def wait() -> Any:
-            begin = time.perf_counter()
-            got = finish()
-            waited[0] += time.perf_counter() - begin
-            return got
-
-        return wait
-
-    _ring._Ring.swap = watched  # type: ignore[method-assign]
+    _ring._Group.finish = watched  # type: ignore[method-assign]
     lines = []
     for name, backward in (("forward", False), ("forward and backward", True)):
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention that is no sum of terms, PaTH and selective, results over disjoint keys joined, and the rotation of a list of
-// encodings by itself.
-#include <algorithm>
-
+// Attention that is no sum of terms, PaTH and selective, and results over disjoint keys joined.
 #include "attention_result.h"
 #include "bindings.h"
 #include "interrupt.h"
 #include "posenc/attention/path.h"
-#include "posenc/attention/plan.h"
 #include "posenc/attention/selective.h"
-#include "posenc/registry.h"
 #include "torch.h"
 
 namespace posenc::python {
@@ -201,35 +196,6 @@ nb::list merge_parts_backward(nb::handle list, nb::handle whole, nb::handle d_ou
   return gradients;
 }
 
-// A scheme reads q, k or v of the call, which a rotation before the call would change.
-bool reads_call(const Encoding& e, const ScoreShape& shape) {
-  const std::vector<Input> inputs = relative_scheme(e).inputs(shape);
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [](const Input& i) { return i.name == "q" || i.name == "k"; });
-}
-
-// The rotary encoding and the others, or none and all of them where only a call can rotate.
-nb::tuple split_rotation(nb::handle encodings, Index n_heads, Index head_dim) {
-  const std::vector<std::string> texts = scheme_texts(encodings, kAttentionName);
-  const ScoreShape shape{.heads = n_heads, .head_dim = head_dim};
-  nb::object rotary = nb::none();
-  nb::list others, all;
-  bool apart = true;
-  for (const std::string& text : texts) {
-    all.append(text);
-    const Encoding e = parse_encoding(text);
-    if (is_rotary(e.scheme)) {
-      apart = apart && rotary.is_none() && resolve(e).logit_factor() == 1;
-      rotary = nb::cast(text);
-      continue;
-    }
-    others.append(text);
-    apart = apart && is_relative(e.scheme) && !reads_call(e, shape);
-  }
-  if (rotary.is_none() || !apart) return nb::make_tuple(nb::none(), all);
-  return nb::make_tuple(rotary, others);
-}
-
 constexpr const char* kBackward =
     "def backward(self, d_out: Any, d_log_sum_exp: Any = None, only: Iterable[str] | None = None) "
     "-> dict[str, Any]";
@@ -280,14 +246,6 @@ void add_more_attention(nb::module_& m) {
             "list[tuple[Any, Any]]"),
         "The gradients of each part's out and log_sum_exp, for its `backward`. whole: the result "
         "of `merge`.");
-  m.def(
-      "split_rotation", &split_rotation, nb::arg("encodings").none(), nb::arg("heads"),
-      nb::arg("head_dim"),
-      nb::sig("def split_rotation(encodings: Any, heads: int, head_dim: int) -> tuple[str | None, "
-              "list[str]]"),
-      "The rotary encoding of a list and the others, so that a caller rotates q and k itself; "
-      "None and all of them where it must not: a factor of the logits, a scheme that reads q or "
-      "k.");
 }
 
 }  // namespace posenc::python

@@ -39,6 +39,7 @@ void add_reports(nb::module_&);
 void add_program(nb::module_&);
 void add_torch(nb::module_&);
 void add_torch_rotation(nb::module_&);
+void add_ring(nb::module_&);
 void add_jax(nb::module_&);
 
 // The SCHEME text of an argument that takes an encoding: a text, or an object of the package.

@@ -258,6 +258,7 @@ void add_torch(nb::module_& m) {
       "torch_team", [] { return host != nullptr && host->parallel != nullptr && !forked.load(); },
       "Whether work runs on PyTorch's own threads.");
   add_torch_rotation(m);
+  add_ring(m);
 }
 
 }  // namespace posenc::python

@@ -72,6 +72,7 @@ def every_case(rank, ranks, port):
     for layout in ("contiguous", "zigzag", "striped"):
         compare(ranks, rank, None, layout, window=(10, 0))
         compare(ranks, rank, "t5 bidirectional=false", layout, packed=PACKED)
+    compare(ranks, rank, "stick_breaking", "contiguous")
     compare(ranks, rank, "rope head_dim=8 pairing=half_split", "zigzag", with_sink=True)
     compare(ranks, rank, "alibi", "contiguous", with_sink=True, order="bhtd")
     compare(ranks, rank, "t5 bidirectional=false", "zigzag", torch.float32)
@@ -85,7 +86,7 @@ def refusals(rank, ranks):
     cope = {"pos_emb": torch.zeros(1, DIM, 8)}
     for words, text in (
         ((["cope positions=8"], q, q, q, {"parameters": cope}), "do not merge"),
-        ((["stick_breaking"], q, q, q, {}), "do not merge"),
+        *([((["stick_breaking"], q, q, q, {}), "must be neighbours")] if ranks > 1 else []),
         ((None, q, q, q, {"tokens": 8 * ranks + 2 * ranks}), "q must have the 10 tokens of rank"),
         ((None, q, q[:4], q[:4], {}), "k must have the 8 tokens of rank"),
         ((None, q[0], q, q, {}), "order must name the axes of q"),
@@ -97,7 +98,7 @@ def refusals(rank, ranks):
         with pytest.raises(ValueError, match=text):
             posenc.torch.ring_attend(*positional, causal=True, **options)
     if ranks > 1:
-        with pytest.raises(ValueError, match="all ranks must call it with the same options"):
+        with pytest.raises(ValueError, match="all ranks must make the same call"):
             posenc.torch.ring_attend(None, q, q, q, causal=rank == 0)
 
 
