@@ -18,7 +18,7 @@ from posenc.hf import KeyCache
 _spec = importlib.util.spec_from_file_location("test_cache_shared", pathlib.Path(__file__).with_name("test_cache.py"))
 shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(shared)
-KILLS, DAMAGES = int(os.environ.get("POSENC_KILLS", "25")), 200
+KILLS, DAMAGES = int(os.environ.get("POSENC_KILLS", "12")), 200
 
 
 def filled(model, tokens, **more):
