@@ -145,7 +145,7 @@ def test_a_gain_and_leaky_distances(monkeypatch):
         assert far(model(ids, use_cache=False).logits, want) < 1e-4
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("cache", ("dynamic", "key"))
 @pytest.mark.parametrize("name", ("llama", "mistral"))
 def test_rows_of_a_padded_batch_are_texts_alone(monkeypatch, name, cache):
@@ -258,7 +258,7 @@ def test_what_a_map_cannot_do_is_refused_by_name():
     assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
     for name, said in (("bloom", "requires a model that rotates q and k by a function that posenc recognises"), ("gpt2", "requires a model that rotates"),
                        ("roformer", "requires a model that rotates"), ("deepseek_v2", "requires a model that rotates"),
-                       ("gptj", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates"),
+                       ("gpt_neox_japanese", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates"),
                        ("deepseek_v32", "distance_map requires attention that posenc computes")):
         other = tiny_models.build(name, **LONG)
         assert said in error(lambda: accelerate(other, distance_map=REROPE)), name
