@@ -12,14 +12,14 @@
 
 namespace posenc::inline v0 {
 namespace detail {
-namespace {
-
 Index sequence_length(const AttentionArgs& a) {
   for (const Stage& s : a.prepare)
     if (s.kind == StageKind::rotate)
       return std::max(length_of(a.query_positions), length_of(a.key_positions));
   return 0;
 }
+
+namespace {
 
 // A call of this rank, from its checks to its end. check(args) refuses what does not fit, run(call) is the loop.
 template <class Check, class Run>

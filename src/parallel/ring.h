@@ -8,6 +8,9 @@
 
 namespace posenc::inline v0::detail {
 
+// As the positions of the tokens that are rotated show it; 0: none are.
+Index sequence_length(const AttentionArgs&);
+
 void ring_forward(const Group&, RingCall&, const AttentionResult&, const Executor&);
 
 // Which shared arrays' gradients are summed over the ranks; those of a plan's own terms are not, because the gradients of its

@@ -17,21 +17,6 @@
 namespace posenc {
 namespace {
 
-// The largest error, relative to the largest number of each array.
-double error_of(const CallResult& got, const CallResult& want) {
-  double worst = 0;
-  const auto check = [&](const std::vector<double>& x, const std::vector<double>& y) {
-    double most = 1;
-    for (const double n : y) most = std::max(most, std::fabs(n));
-    for (std::size_t n = 0; n < y.size(); ++n)
-      worst = std::max(worst, std::fabs(x[n] - y[n]) / most);
-  };
-  check(got.out, want.out);
-  for (std::size_t n = 0; n < want.gradients.size(); ++n)
-    check(got.gradients[n], want.gradients[n]);
-  return worst;
-}
-
 int compare(const Communicator& c, Index rank, Index ranks) {
   const RingWorld w(48 * ranks);
   const CallResult want = of_reference(w.plain);

@@ -95,4 +95,20 @@ inline CallResult run_shard(const AttentionArgs& whole, const TokenList& tokens,
   return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
 }
 
+// The largest error, relative to the largest number of each array.
+inline double error_of(const CallResult& got, const CallResult& want) {
+  double worst = 0;
+  const auto check = [&](const std::vector<double>& x, const std::vector<double>& y) {
+    double most = 1;
+    for (const double n : y) most = std::max(most, std::fabs(n));
+    for (std::size_t n = 0; n < y.size(); ++n)
+      worst = std::max(worst, std::fabs(x[n] - y[n]) / most);
+  };
+  check(got.out, want.out);
+  check(got.log_sum_exp, want.log_sum_exp);
+  for (std::size_t n = 0; n < want.gradients.size(); ++n)
+    check(got.gradients[n], want.gradients[n]);
+  return worst;
+}
+
 }  // namespace posenc
