@@ -118,9 +118,14 @@ std::int32_t ReadyCall::region_of(Index b, Index i, Index r, Index j) const noex
 
 std::optional<WholeDistances> consecutive_distances(const ReadyCall& c,
                                                     std::int32_t number) noexcept {
+  if (c.Tq == 0 || c.Tk == 0 || !c.axes[static_cast<std::size_t>(number)].consecutive) return {};
+  return whole_distances(c, number);
+}
+
+std::optional<WholeDistances> whole_distances(const ReadyCall& c, std::int32_t number) noexcept {
   if (c.Tq == 0 || c.Tk == 0) return {};
   const AxisView& axis = c.axes[static_cast<std::size_t>(number)];
-  if (!axis.consecutive || axis.query_whole.empty() || axis.key_whole.empty()) return {};
+  if (!axis.whole || axis.query_whole.empty() || axis.key_whole.empty()) return {};
   const auto [q_low, q_high] =
       std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
   const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());

@@ -51,5 +51,7 @@ struct WholeDistances {
   Index low = 0, high = 0;
 };
 std::optional<WholeDistances> consecutive_distances(const ReadyCall&, std::int32_t axis) noexcept;
+// The same where keys do not count up by one, but positions are whole.
+std::optional<WholeDistances> whole_distances(const ReadyCall&, std::int32_t axis) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -38,9 +38,6 @@ RowSteps find_steps(const ReadyCall&, const PickedRows&, CallArena&);
 // Why the rows of a term are not found here; empty: they are.
 std::string_view steps_why_not(const ReadyCall&, const PickedRows&) noexcept;
 
-inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads) noexcept {
-  return (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{heads, table.shape[1]}.of(h);
-}
 // Row `row` of a slab times factor, in float, its channels `step` apart; -1: 0. False: float does not hold it, and it
 // is 0.
 bool take_table_row(const ConstTensorView&, Index slab, Index row, double factor, float* to,

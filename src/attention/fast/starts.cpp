@@ -158,6 +158,9 @@ void Starts::make_curves(CallArena& arena) {
 }
 
 Index Starts::entry_of(const FastRow& r) const noexcept {
+  if (!picture_.none())
+    return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin +
+           picture_.entry_of(call_, r.b, r.i);
   if (axis_ == kNoAxis)
     return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin;
   const AxisView& axis = call_.axes[static_cast<std::size_t>(axis_)];
@@ -212,11 +215,7 @@ void Starts::add_band(const Term& t, const Band& band) noexcept {
     }
 }
 
-void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
-  if (!find_axis(line_batches_)) return;
-  const std::optional<WholeDistances> d = distances();
-  if (!d) return;
-  high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
+void Starts::make_room(CallArena& arena) {
   const Index size = line_batches_ * call_.H * line_size_;
   wide_lines_ = arena.array<double>(size);
   lines_ = arena.array<float>(size);
@@ -225,6 +224,14 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   largest_ = arena.array<double>(chunks);
   tops_ = arena.array<Top>(line_batches_ * call_.H);
   if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
+}
+
+void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
+  const bool one_axis = find_axis(line_batches_);
+  const std::optional<WholeDistances> d = one_axis ? distances() : std::nullopt;
+  if (!d) return make_picture(arena);
+  high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
+  make_room(arena);
   std::size_t number = 0;
   for (const Term& term : call_.args.terms) {
     const std::size_t n = number++;
@@ -252,7 +259,8 @@ void Starts::finish_lines() noexcept {
     const Bounds bounds = bounds_of({first, end});
     // Numbers that are not finite are found pair by pair: rows that see one are left.
     if (!bounds.finite) {
-      line_size_ = 0;
+      wide_ = true;
+      if (picture_.none()) line_size_ = 0;
       return;
     }
     low = std::min(low, bounds.low), high = std::max(high, bounds.high);
@@ -295,6 +303,13 @@ void Starts::find_largest() noexcept {
 void Starts::pull_line(const Term& term, const double* d_lines, double* table) const noexcept {
   const ConstTensorView& shape = term_arrays(term).table;
   const Index groups = shape.shape[1], rows = shape.shape[2] * shape.shape[3];
+  if (has_picture()) {
+    const double scale = std::visit([](const auto& kind) { return kind.scale; }, term);
+    for (Index n = 0; n < line_batches_ * call_.H; ++n)
+      picture_.pull(term, scale, d_lines + n * line_size_ + kLineMargin,
+                    table + slab_of(shape, n / call_.H, n % call_.H, call_.H) * rows);
+    return;
+  }
   const BandSource source = band_source(term).value_or(BandSource{});
   for (Index n = 0; n < line_size_ - 2 * kLineMargin; ++n) {
     const auto delta = static_cast<double>(high_ - n);

@@ -6,6 +6,7 @@
 
 #include "attention/call/visible_runs.h"
 #include "attention/fast/distance_curve.h"
+#include "attention/fast/picture_lines.h"
 #include "attention/lowered/lowered_call.h"
 #include "kernels/attention/args.h"
 
@@ -27,6 +28,10 @@ struct FastRow {
   Index entry = 0;  // Starts::entry_of
 };
 
+// Of a table, that of a head.
+inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads) noexcept {
+  return (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{heads, table.shape[1]}.of(h);
+}
 // The row of a table for a pair, negative: none.
 Index picked_row(const ReadyCall&, const PickedRows&, const FastRow&, Index key) noexcept;
 
@@ -44,10 +49,18 @@ class Starts {
   // The terms go by one distance or are one number for all pairs, and the keys of each row are neighbours on it: key j
   // is entry entry_of(row) + j of a line. Of wide lines a row is taken in double, relative to one of the numbers that are used,
   // unless its largest number is near 0: what float loses of smaller ones weighs nothing.
-  bool has_lines() const noexcept { return line_size_ > 0; }
-  bool has_wide_lines() const noexcept { return wide_; }
+  bool has_lines() const noexcept { return line_size_ > 0 && picture_.none(); }
+  bool has_wide_lines() const noexcept { return wide_ && has_lines(); }
   // Lines whose numbers differ by so much that a row cannot be relative to 0.
-  bool is_steep() const noexcept { return steep_; }
+  bool is_steep() const noexcept { return steep_ && has_lines(); }
+  // The same by two distances, or of keys that do not count up: in runs of keys. Only numbers near 0 are read.
+  bool has_picture() const noexcept { return !picture_.none(); }
+  bool reads_picture() const noexcept { return has_picture() && !wide_; }
+  std::span<const FastRun> picture_runs(Index row, Run keys) const noexcept {
+    return picture_.runs(row, keys);
+  }
+  // to[j - keys.begin] = start of key j
+  void copy_picture(const FastRow&, Run keys, float* to) const noexcept;
   // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
   bool has_lines_of(std::int32_t axis) const noexcept {
     return has_lines() && !wide_ && axis_ == axis;
@@ -87,10 +100,13 @@ class Starts {
   void finish_lines() noexcept;
   void find_largest() noexcept;
   void make_curves(CallArena&);
+  void make_picture(CallArena&);
+  void make_room(CallArena&);
 
   const ReadyCall& call_;
   bool none_ = true, wide_ = false, steep_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
+  PictureLines picture_;
   std::span<double> wide_lines_;
   std::span<float> lines_;
   std::span<const DistanceCurve> curves_;

@@ -22,6 +22,9 @@ float relative(double value, double to) noexcept {
 bool reads_lines(const FastCall& c) noexcept {
   return c.starts.has_lines() && !c.rows.hold_numbers();
 }
+bool reads_picture(const FastCall& c) noexcept {
+  return c.starts.reads_picture() && !c.rows.hold_numbers();
+}
 bool adds_numbers(const FastCall& c) noexcept {
   return !c.starts.none() && !c.rows.hold_numbers();
 }
@@ -113,7 +116,9 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bo
   Index last = 0;
   const auto copy = [&](const Run& run) {
     float* first = to + (run.begin - keys.begin);
-    if (line == nullptr)
+    if (reads_picture(c))
+      c.starts.copy_picture(r, run, first);
+    else if (line == nullptr)
       std::fill_n(first, run.end - run.begin, 0.0f);
     else if (wide)
       c.kernels.narrow(first, c.starts.wide_lines() + r.entry + run.begin, run.end - run.begin, by,
@@ -228,7 +233,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
                         StripStarts& s) noexcept {
   if (fill_curve_starts(c, w, g, keys, s)) return;
   s.keys = 0;
-  const bool copies = c.args.mask.bias.empty() && (!adds_numbers(c) || reads_lines(c));
+  const bool copies =
+      c.args.mask.bias.empty() && (!adds_numbers(c) || reads_lines(c) || reads_picture(c));
   const bool wide = copies && reads_wide_lines(c, g);
   const bool biased = c.bias.whole_rows() && (c.starts.none() || reads_lines(c));
   // Of gates, numbers that come later may be large.

@@ -80,7 +80,7 @@ void FastTermSums::want_terms(CallArena& arena) {
     w.table = g.table.empty() ? 0 : numbers_of(term_arrays(all[n]).table);
     if (w.table == 0) continue;
     largest_ = std::max(largest_, w.table);
-    if (call_.starts.has_lines()) {
+    if (call_.starts.has_lines() || call_.starts.has_picture()) {
       line_wanted_ = true;
     } else {
       w.at = size_, size_ += w.table, ++pairs_;
@@ -112,6 +112,7 @@ void FastTermSums::add(const ScoreSlopes& x, Index n) noexcept {
 // Entry e of the lines: the pairs (i, j) with row[i].entry + j = e.
 void FastTermSums::add_line(const ScoreSlopes& x, double* to) noexcept {
   const Index count = x.keys.end - x.keys.begin;
+  if (call_.starts.has_picture()) return add_picture(x, to);
   if (are_neighbours(x)) {
     tiles_.diagonals(x.diagonals, x.s, x.rows, count);
     double* line = to + x.row[0].entry + x.keys.begin - (x.rows - 1);
@@ -121,6 +122,19 @@ void FastTermSums::add_line(const ScoreSlopes& x, double* to) noexcept {
   for (Index i = 0; i < x.rows; ++i) {
     double* line = to + x.row[i].entry + x.keys.begin;
     for (Index j = 0; j < count; ++j) line[j] += static_cast<double>(x.s[i * x.stride + j]);
+  }
+}
+
+void FastTermSums::add_picture(const ScoreSlopes& x, double* to) noexcept {
+  for (Index i = 0; i < x.rows; ++i) {
+    const FastRow& r = x.row[i];
+    const float* s = x.s + i * x.stride - x.keys.begin;
+    for (const FastRun& run : call_.starts.picture_runs(r.place.row, x.keys)) {
+      double* entries = to + r.entry + run.first - run.at;
+      for (Index j = std::max(run.at, x.keys.begin); j < std::min(run.at + run.count, x.keys.end);
+           ++j)
+        entries[j] += static_cast<double>(s[j]);
+    }
   }
 }
 

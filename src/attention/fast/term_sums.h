@@ -45,6 +45,7 @@ class FastTermSums {
   };
   void want_terms(CallArena&);
   void add_line(const ScoreSlopes&, double* to) noexcept;
+  void add_picture(const ScoreSlopes&, double* to) noexcept;
   void add_table(const Term&, const ScoreSlopes&, double* to) noexcept;
   void add_pairs(const ScoreSlopes&, double* to) noexcept;
   void add_bias(const ScoreSlopes&) noexcept;

@@ -86,7 +86,7 @@ FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
 }
 
 Index FastCall::entry_of(const FastRow& r) const noexcept {
-  if (starts.has_lines()) return starts.entry_of(r);
+  if (starts.has_lines() || starts.has_picture()) return starts.entry_of(r);
   const DistanceCurve* curve = starts.curve();
   return curve != nullptr && curve->is_line() ? curve->entry(r.b, r.i, r.place.row) : 0;
 }

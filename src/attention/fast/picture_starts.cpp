@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start values of the pairs of a picture.
+#include <algorithm>
+#include <cstring>
+
+#include "attention/fast/starts.h"
+
+namespace posenc::inline v0::detail {
+
+void Starts::make_picture(CallArena& arena) {
+  picture_ = PictureLines(call_, adds, arena);
+  if (picture_.none()) return;
+  line_batches_ = 1, line_size_ = picture_.entries() + 2 * kLineMargin;
+  for (const Term& t : call_.args.terms)
+    if (adds(t)) line_batches_ = std::max(line_batches_, term_arrays(t).table.shape[0]);
+  make_room(arena);
+  if (arena.counts()) return;
+  for (const Term& t : call_.args.terms) {
+    if (!adds(t)) continue;
+    const double scale = std::visit([](const auto& kind) { return kind.scale; }, t);
+    for (Index n = 0; n < line_batches_ * call_.H; ++n)
+      picture_.add(t, slab_of(term_arrays(t).table, n / call_.H, n % call_.H, call_.H),
+                   kLog2E * scale, wide_lines_.data() + n * line_size_ + kLineMargin);
+  }
+  finish_lines();
+}
+
+void Starts::copy_picture(const FastRow& r, Run keys, float* to) const noexcept {
+  constexpr Index kSome = 8;
+  for (const FastRun& run : picture_.runs(r.place.row, keys)) {
+    const Index first = std::max(run.at, keys.begin), end = std::min(run.at + run.count, keys.end);
+    const float* from = lines_.data() + r.entry + run.first + (first - run.at);
+    float* x = to + (first - keys.begin);
+    Index count = end - first;
+    for (; count >= kSome; count -= kSome, from += kSome, x += kSome)
+      std::memcpy(x, from, kSome * sizeof(float));
+    for (Index n = 0; n < count; ++n) x[n] = from[n];
+  }
+}
+
+}  // namespace posenc::v0::detail
