@@ -78,7 +78,7 @@ void find_tops(const FastCall& c, std::span<RowGroup> groups, double* tops) noex
         continue;
       }
       top = c.starts.top(g.row[n]);
-      g.near = g.near && std::fabs(top) <= kLineRange;
+      g.near = g.near && std::fabs(top - g.row[n].offset) <= kLineRange;
     }
   }
 }
@@ -97,7 +97,9 @@ void find_weighing_keys(const FastCall& c, RowGroup& g, const float* q, Index wi
   if (c.key_lengths.empty() || g.seen.begin >= g.seen.end) return;
   const FastRow& row = *g.row;
   const double least = *std::min_element(reference, reference + g.count);
-  if (c.starts.lowest(row) - least >= static_cast<double>(kSmallestExponent)) return;
+  double offset = -HUGE_VAL;
+  for (Index n = 0; n < g.count; ++n) offset = std::max(offset, g.row[n].offset);
+  if (c.starts.lowest(row) + offset - least >= static_cast<double>(kSmallestExponent)) return;
   const double key = static_cast<double>(
       c.key_lengths[static_cast<std::size_t>(c.key_slab(row.place.row, row.h))]);
   float squares[kMostStripRows];
@@ -109,7 +111,7 @@ void find_weighing_keys(const FastCall& c, RowGroup& g, const float* q, Index wi
     low = std::min(low, g.row[n].entry), high = std::max(high, g.row[n].entry);
   const auto weigh_nothing = [&](Run keys) {
     const double far =
-        c.starts.largest(low + keys.begin, high - low + keys.end - keys.begin) - least;
+        c.starts.largest(low + keys.begin, high - low + keys.end - keys.begin) + offset - least;
     return far + std::fabs(far) * kRounding + product * (1 + kRounding) <
            static_cast<double>(kSmallestExponent) - 1;
   };

@@ -97,17 +97,11 @@ void add_linear(const ReadyCall& c, const LinearTerm& t, const FastRow& r, Run k
 // x_i - y_j where the side of the pair is wanted.
 void add_decay(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Run keys,
                double* to) noexcept {
-  const auto number = [&](const ConstHeads& x, Index batch, Index token) {
-    if (x.data == nullptr) return 0.0;
-    const Index at = (x.batch == 1 ? 0 : batch) * x.batch_stride +
-                     (x.tokens == 1 ? 0 : token) * x.token_stride +
-                     Grouping{c.H, x.heads}.of(r.h) * x.head_stride;
-    return float_element(x.data, x.dtype, at);
-  };
-  const double x = number(t.query.given, r.b, r.i);
+  const double x = token_number(c, t.query.given, r.b, r.h, r.i);
   for (Index j = keys.begin; j < keys.end; ++j) {
     if (!is_on_side(c, t, r, j)) continue;
-    to[j - keys.begin] += kLog2E * t.scale * (x - number(t.key.given, r.place.row, j));
+    to[j - keys.begin] +=
+        kLog2E * t.scale * (x - token_number(c, t.key.given, r.place.row, r.h, j));
   }
 }
 
@@ -227,6 +221,7 @@ void Starts::make_room(CallArena& arena) {
 }
 
 void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
+  if (are_decays()) return make_decays(arena);
   const bool one_axis = find_axis(line_batches_);
   const std::optional<WholeDistances> d = one_axis ? distances() : std::nullopt;
   if (!d) return make_picture(arena);
@@ -359,18 +354,18 @@ double Starts::top(const FastRow& r) const noexcept {
   double most = -HUGE_VAL;
   for (const Run& run : r.bounds.runs()) {
     const Index at = of_line.entry - r.entry;
-    if (at >= run.begin && at < run.end) return of_line.number;
+    if (at >= run.begin && at < run.end) return of_line.number + r.offset;
     if (run.begin < run.end)
       most = std::max(most, largest(r.entry + run.begin, run.end - run.begin));
   }
-  return most > -HUGE_VAL ? most : 0;
+  return most > -HUGE_VAL ? most + r.offset : 0;
 }
 
 void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
   if (has_lines()) {
     const Index first = entry_of(r) + keys.begin;
     for (Index n = 0; n < keys.end - keys.begin; ++n)
-      to[n] += wide_lines_[static_cast<std::size_t>(first + n)];
+      to[n] += wide_lines_[static_cast<std::size_t>(first + n)] + r.offset;
     return;
   }
   std::size_t curve = 0;

@@ -25,7 +25,8 @@ struct FastRow {
   Index b = 0, h = 0, i = 0;
   QueryPlace place{};
   VisibleBounds bounds{};
-  Index entry = 0;  // Starts::entry_of
+  Index entry = 0;    // Starts::entry_of
+  double offset = 0;  // Starts::offset_of
 };
 
 // Of a table, that of a head.
@@ -35,6 +36,9 @@ inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads
 // The row of a table for a pair, negative: none.
 Index picked_row(const ReadyCall&, const PickedRows&, const FastRow&, Index key) noexcept;
 
+// Of an array with one channel; 0 if there is none.
+double token_number(const ReadyCall&, const ConstHeads&, Index batch, Index head,
+                    Index token) noexcept;
 // Whether a DecayTerm adds to a pair.
 bool is_on_side(const ReadyCall&, const DecayTerm&, const FastRow&, Index key) noexcept;
 
@@ -51,6 +55,9 @@ class Starts {
   // unless its largest number is near 0: what float loses of smaller ones weighs nothing.
   bool has_lines() const noexcept { return line_size_ > 0 && picture_.none(); }
   bool has_wide_lines() const noexcept { return wide_ && has_lines(); }
+  // Lines by key (forgetting gates): a number of the query is added to all of them.
+  bool has_offsets() const noexcept { return by_key_ && has_lines(); }
+  double offset_of(const FastRow&) const noexcept;
   // Lines whose numbers differ by so much that a row cannot be relative to 0.
   bool is_steep() const noexcept { return steep_ && has_lines(); }
   // The same by two distances, or of keys that do not count up: in runs of keys. Only numbers near 0 are read.
@@ -74,7 +81,8 @@ class Starts {
   Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }
   // table[slab][row] += gradients of lines, as the term reads its table. Both in double, the table dense.
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
-  // Of steep lines: the largest entry of a slice, and of the keys that a row sees; 0 if it sees none.
+  // Of steep lines: the largest entry of a slice; and the largest number, with its offset, of the keys that a row sees, 0
+  // if it sees none.
   double largest(Index first, Index count) const noexcept;
   double top(const FastRow&) const noexcept;
   // The smallest entry of the line of a row.
@@ -101,10 +109,12 @@ class Starts {
   void find_largest() noexcept;
   void make_curves(CallArena&);
   void make_picture(CallArena&);
+  bool are_decays() const noexcept;
+  void make_decays(CallArena&);
   void make_room(CallArena&);
 
   const ReadyCall& call_;
-  bool none_ = true, wide_ = false, steep_ = false;
+  bool none_ = true, wide_ = false, steep_ = false, by_key_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
   PictureLines picture_;
   std::span<double> wide_lines_;

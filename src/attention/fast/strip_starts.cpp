@@ -153,7 +153,7 @@ bool fill_slice(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
   c.kernels.narrow(w.starts.data(), c.starts.wide_lines() + entries.begin, size, largest, kFar);
   for (Index n = 0; n < g.count; ++n) {
     s.at[n] = w.starts.data() + (g.row[n].entry + keys.begin - entries.begin);
-    s.base[n] = largest;
+    s.base[n] = largest + g.row[n].offset;
   }
   return true;
 }
@@ -176,7 +176,7 @@ void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run 
   } else {
     for (Index n = 0; n < g.count; ++n) {
       s.at[n] = c.starts.lines() + g.row[n].entry + keys.begin;
-      s.base[n] = 0;
+      s.base[n] = g.row[n].offset;
     }
   }
   fill_rest(g, s);
@@ -260,6 +260,7 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     if (copies) {
       if (wide) largest = largest_of_row(c, g.row[n], keys);
       last = copy_row(c, w, g.row[n], keys, wide, largest, to, width);
+      largest += g.row[n].offset;
     } else if (biased) {
       const BiasStarts::Row made = c.bias.write(g.row[n], keys, to, width);
       bounded = made.bounded, far = made.far, largest = made.largest, last = made.last;

@@ -144,7 +144,17 @@ void FastTermSums::add_decay(const DecayTerm& t, const Wanted& w, const ScoreSlo
   const float* s = x.s + i * x.stride - x.keys.begin;
   double* keys = of_keys(w) + (r.b * call_.H + r.h) * call_.Tk;
   double sum = 0;
-  for (Index j = x.keys.begin; j < x.keys.end; ++j) {
+  if (t.side == Side::both) {
+    for (Index j = x.keys.begin; j < x.keys.end; ++j) keys[j] += static_cast<double>(s[j]);
+    constexpr Index kLanes = 8;
+    double lanes[kLanes] = {};
+    Index j = x.keys.begin;
+    for (; j + kLanes <= x.keys.end; j += kLanes)
+      for (Index lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(s[j + lane]);
+    for (; j < x.keys.end; ++j) sum += static_cast<double>(s[j]);
+    for (const double part : lanes) sum += part;
+  }
+  for (Index j = x.keys.begin; t.side != Side::both && j < x.keys.end; ++j) {
     const auto d = static_cast<double>(s[j]);
     if (d == 0 || !is_on_side(call_, t, r, j)) continue;
     sum += d, keys[j] += d;

@@ -82,6 +82,7 @@ FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
   FastRow r{b, h, i, place(b, i), {}, 0};
   r.bounds = visible_bounds(*this, b, h, r.place);
   r.entry = entry_of(r);
+  if (starts.has_offsets()) r.offset = starts.offset_of(r);
   return r;
 }
 
@@ -200,6 +201,8 @@ void move_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
       r.b = block.b, r.place.row = block.row;
       r.entry = c.entry_of(r);
     }
+  for (FastRow& r : w.rows)
+    if (c.starts.has_offsets()) r.offset = c.starts.offset_of(r);
   w.found = block;
 }
 
