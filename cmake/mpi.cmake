@@ -19,7 +19,8 @@ if(POSENC_BUILD_MPI)
   set_target_properties(posenc_mpi PROPERTIES EXPORT_NAME mpi VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_link_libraries(posenc_mpi PUBLIC posenc::core PRIVATE MPI::MPI_C)
-  target_compile_definitions(posenc_mpi PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  # mpi.h without the C++ classes that MPI 3 removed, which need another library.
+  target_compile_definitions(posenc_mpi PUBLIC OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
   posenc_warnings(posenc_mpi)
   # Of a program that may have any number of ranks on any number of cores; root may start it (containers).
   set(POSENC_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe)
