@@ -53,7 +53,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
   sums = arena.array<float>(slices * most_rows * kernels.lanes);
   reference = arena.array<double>(slices * most_rows);
   left = arena.array<std::uint8_t>(slices * most_rows);
-  tops = arena.array<double>(c.starts.none() ? 0 : most_rows);
+  tops = arena.array<double>(most_rows);
   if (arena.counts()) return;
   BoundedList<FastRow> row_list(rows);
   BoundedList<RowGroup> group_list(groups);
