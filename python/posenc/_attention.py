@@ -67,7 +67,8 @@ def attend(
 
     Arguments:
         encodings: at most one rotary encoding, and any number that act in the score; None for content alone.
-        q, k, v: [tokens, heads, channels], or four axes named by `order`. Heads of k and v divide those of q.
+        q, k, v: [tokens, heads, channels], or four axes named by `order`. Heads of k and v divide those of q. k and v in
+            uint8 are q8_0 blocks, channels / 32 * 34 bytes a head; they have no gradient.
         order: the axes of q, k, v and the output: thd (three axes, the default), bthd or bhtd (four axes).
         parameters, inputs: by the names of `score_parameters` and `score_inputs`.
         query_positions, key_positions: [t], [b, t] or [axes, b, t], for distances and rotations. By default tokens count up

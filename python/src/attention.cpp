@@ -70,8 +70,8 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
       parameters_(call_.options().get("parameters"), kWho),
       inputs_(call_.options().get("inputs"), kWho) {
   make_plan(encodings);
-  made_ = ResultArrays(call_.array(0), call_.layout(), args().v.dim, call_.options().get("out"),
-                       call_.options().get("log_sum_exp"));
+  made_ = ResultArrays(call_.array(0), call_.layout(), head_size(args().v),
+                       call_.options().get("out"), call_.options().get("log_sum_exp"));
   run();
 }
 
@@ -81,7 +81,7 @@ void Attention::make_plan(nb::handle encodings) {
   AttentionSizes sizes{.heads = args().q.heads,
                        .head_dim = args().q.dim,
                        .key_heads = args().k.heads,
-                       .value_dim = args().v.dim,
+                       .value_dim = head_size(args().v),
                        .scale = options().value<double>("scale", "must be a number")};
   const Index length = options().value<Index>("length", "must be a whole number").value_or(0);
   using Distances = std::vector<Index>;
@@ -158,7 +158,9 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   g.overwrite = true;
   const std::pair<const char*, Heads*> of_heads[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
   for (std::size_t i = 0; i < 3; ++i)
-    if (const auto& [name, to] = of_heads[i]; is_wanted(name))
+    // q8_0 blocks have no gradient, and only a wish for it is refused.
+    if (const auto& [name, to] = of_heads[i];
+        is_wanted(name) && (!only.is_none() || is_float(call_.array(i).dtype)))
       *to = heads(array_in(all, name, t, shape_of(call_.array(i)), false),
                   i == 0 ? call_.layout() : call_.key_layout());
   const auto want_array = [&](const char* name, const ConstTensorView& of, TensorView& to) {

@@ -18,6 +18,11 @@ ConstTensorView with_row(ConstTensorView v) {
   return v;
 }
 
+// k or v, also as q8_0 blocks in uint8.
+ConstHeads keys_of(const ConstTensorView& v, HeadsLayout layout) {
+  return v.dtype == DType::u8 ? key_blocks(v, layout) : heads(v, layout);
+}
+
 bool is_list(nb::handle h) {
   return nb::isinstance<nb::list>(h) || nb::isinstance<nb::tuple>(h) || PyRange_Check(h.ptr());
 }
@@ -50,8 +55,8 @@ CallArguments::CallArguments(nb::handle q, nb::handle k, nb::handle v, nb::dict 
                       {kAttentionName, "q"});
   args_.block_table = take_integers("block_table", 2);
   args_.q = heads(kept_[0].const_view(), *layout_);
-  args_.k = heads(kept_[1].const_view(), key_layout());
-  args_.v = heads(kept_[2].const_view(), key_layout());
+  args_.k = keys_of(kept_[1].const_view(), key_layout());
+  args_.v = keys_of(kept_[2].const_view(), key_layout());
   args_.softcap = options_.value<double>("softcap", "must be a number").value_or(args_.softcap);
   args_.softcap_after_terms = options_.value<bool>("softcap_after_terms", "must be True or False")
                                   .value_or(args_.softcap_after_terms);

@@ -9,6 +9,7 @@
 #include "arrays.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/error.h"
+#include "posenc/core/key_blocks.h"
 
 namespace posenc::python {
 

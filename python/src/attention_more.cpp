@@ -95,8 +95,8 @@ class SelectiveAttention {
     more_.head = o.value<Index>("head", "must be a whole number").value_or(more_.head);
     more_.keep_first =
         o.value<bool>("keep_first", "must be True or False").value_or(more_.keep_first);
-    made_ =
-        ResultArrays(call_.array(0), call_.layout(), a.v.dim, o.get("out"), o.get("log_sum_exp"));
+    made_ = ResultArrays(call_.array(0), call_.layout(), head_size(a.v), o.get("out"),
+                         o.get("log_sum_exp"));
     if (is_done(o)) return;
     run_interruptible(team_of(o),
                       [&](const Executor& e) { attend_selective(a, made_.result, more_, e); });
@@ -116,7 +116,7 @@ class SelectiveAttention {
     const std::pair<const char*, Heads*> to[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
     std::size_t n = 0;
     for (const auto& [name, where] : to) {
-      if (wanted(name))
+      if (wanted(name) && (!only.is_none() || is_float(call_.array(n).dtype)))
         *where = heads(
             zeros_in(all, name, gradient_type(call_.args().q.dtype), shape_of(call_.array(n))),
             call_.layout());

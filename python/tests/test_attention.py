@@ -161,11 +161,43 @@ def test_float32_gradients_are_float32(random):
     assert not a.reads_content and posenc.attend("nope", q, k, v).out.tolist() == a.out.tolist()
 
 
+def blocks(x):
+    """q8_0 blocks of x, along its last axis, and the numbers that they hold."""
+    each = x.reshape(*x.shape[:-1], -1, 32)
+    scale = (numpy.abs(each).max(-1, keepdims=True) / 127).astype(numpy.float16)
+    whole = numpy.rint(each / scale).clip(-127, 127).astype(numpy.int8)
+    packed = numpy.concatenate([scale.view(numpy.uint8), whole.view(numpy.uint8)], -1)
+    return packed.reshape(*x.shape[:-1], -1), (scale.astype(numpy.float64) * whole).reshape(x.shape)
+
+
+def test_keys_and_values_in_blocks(random):
+    q, k, v = random.normal(size=(3, 40, 2, 64))
+    (k_blocks, k), (v_blocks, v) = blocks(k), blocks(v)
+    assert k_blocks.shape == (40, 2, 68) and k_blocks.dtype == numpy.uint8
+    want = posenc.attend("alibi", q, k, v, causal=True)
+    for keys, values in ((k_blocks, v_blocks), (k_blocks, v), (k, v_blocks)):
+        a = posenc.attend("alibi", q, keys, values, causal=True)
+        assert numpy.abs(a.out - want.out).max() < 1e-13
+        narrow = posenc.attend("alibi", q.astype(numpy.float32), keys if keys is k_blocks else k.astype(numpy.float32),
+                               values if values is v_blocks else v.astype(numpy.float32), causal=True)
+        assert narrow.explain_plan()["engine"] == "fast" and numpy.abs(narrow.out - want.out).max() < 2e-5
+        g, wanted = a.backward(q), want.backward(q)
+        assert numpy.abs(g["q"] - wanted["q"]).max() < 1e-12
+        assert ("k" in g, "v" in g) == (keys is k, values is v)
+    with pytest.raises(ValueError, match=r"gradient of k must not be given: q8_0 blocks have no gradient"):
+        a = posenc.attend("alibi", q, k_blocks, v, causal=True)
+        a.backward(q, only=["k"])
+    pages = posenc.attend("alibi", q[-1:], k_blocks.reshape(10, 4, 2, 68)[::-1], v_blocks.reshape(10, 4, 2, 68)[::-1],
+                          causal=True, block_table=[[*range(9, -1, -1)]], key_length=[40])
+    assert numpy.abs(pages.out - want.out[-1:]).max() < 1e-13
+
+
 Q = numpy.zeros((4, 2, 8))
 
 
 @pytest.mark.parametrize("call, says", [
     (lambda: posenc.attend(None, Q, Q[..., :4], Q), r"\[attention"),
+    (lambda: posenc.attend(None, Q, Q.astype(numpy.uint8), Q), r"\[attention\] k in q8_0 blocks must have head size / 32 \* 34 bytes, got 8"),
     (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q), r"\[attention_plan\].*table"),
     (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q, parameters={"table": Q}), r"\[attention_plan\].*table|\[t5\].*table"),
     (lambda: posenc.attend("alibi", Q, Q, Q, parameters={"table": Q}), r"table"),

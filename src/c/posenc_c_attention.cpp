@@ -5,6 +5,7 @@
 
 #include "c/support.h"
 #include "posenc/attention/plan.h"
+#include "posenc/core/key_blocks.h"
 
 using namespace posenc::c;
 
@@ -51,10 +52,15 @@ posenc::AttentionArgs arguments(const posenc_attention_call& c) {
   const auto given = [&](const PosencDLTensor* t, const char* name, posenc::HeadsLayout axes) {
     return posenc::heads(posenc::const_from_dlpack(need(t, name)), axes);
   };
+  const auto given_keys = [&](const PosencDLTensor* t, const char* name) {
+    const posenc::ConstTensorView x = posenc::const_from_dlpack(need(t, name));
+    return x.dtype == posenc::DType::u8 ? posenc::key_blocks(x, key_layout(c))
+                                        : posenc::heads(x, key_layout(c));
+  };
   posenc::AttentionArgs a;
   a.q = given(c.q, "call.q", layout);
-  a.k = given(c.k, "call.k", key_layout(c));
-  a.v = given(c.v, "call.v", key_layout(c));
+  a.k = given_keys(c.k, "call.k");
+  a.v = given_keys(c.v, "call.v");
   a.query_positions = optional_positions(c.query_positions);
   a.key_positions = optional_positions(c.key_positions);
   a.softcap = c.softcap;

@@ -11,7 +11,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/element-inl.h"
+#include "kernels/q8_0-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -41,11 +41,8 @@ void read_q8(const std::byte* blocks, Index n, float* x) {
     for (Index b = 0; b < count; b += many) hn::StoreU(ReadVector(ds, bits + b), ds, scales + b);
     for (Index b = 0; b < count; ++b, blocks += kQ8Bytes, x += kQ8Numbers) {
       const auto scale = hn::Set(d, scales[b]);
-      const auto* q = reinterpret_cast<const std::int8_t*>(blocks + sizeof *bits);
-      for (Index i = 0; i < kQ8Numbers; i += lanes) {
-        const auto whole = hn::PromoteTo(I(), hn::LoadU(Bytes(), q + i));
-        hn::StoreU(hn::Mul(hn::ConvertTo(d, whole), scale), d, x + i);
-      }
+      for (Index i = 0; i < kQ8Numbers; i += lanes)
+        hn::StoreU(hn::Mul(ReadBytes(d, BytesOf(blocks) + i), scale), d, x + i);
     }
   }
 }

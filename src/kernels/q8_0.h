@@ -3,12 +3,10 @@
 #pragma once
 #include <cstddef>
 
-#include "posenc/core/dtype.h"
+#include "core/q8_0.h"
 #include "posenc/core/isa.h"
 
 namespace posenc::inline v0::detail {
-
-inline constexpr Index kQ8Numbers = 32, kQ8Bytes = 34;
 
 struct Q8Kernels {
   // n blocks to 32 n floats.

@@ -174,27 +174,6 @@ KeyType key_type_of(DType t) {
   return static_cast<KeyType>(t);
 }
 
-namespace {
-
-template <class Data>
-BasicHeads<Data> blocks_of(BasicTensorView<Data> v, HeadsLayout layout) {
-  if (v.dtype != DType::u8)
-    refuse_field("rerotate", "dtype", "of keys in q8_0 blocks must be u8", dtype_name(v.dtype));
-  v.dtype = DType::f32;  // any that heads have
-  BasicHeads<Data> h = heads(v, layout);
-  h.dtype = DType::u8;
-  return h;
-}
-
-}  // namespace
-
-Heads key_blocks(const TensorView& v, HeadsLayout layout) {
-  return blocks_of(v, layout);
-}
-ConstHeads key_blocks(const ConstTensorView& v, HeadsLayout layout) {
-  return blocks_of(v, layout);
-}
-
 RerotationPlan::RerotationPlan(const RotarySpec& from, const RotarySpec& to, KeyType type,
                                RerotationOptions options)
     : state_(detail::make_rerotation(from, to, type, options, false)) {}

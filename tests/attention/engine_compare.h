@@ -9,6 +9,7 @@
 
 #include "core/element.h"
 #include "posenc/attention/attend.h"
+#include "posenc/core/key_blocks.h"
 #include "support/attention_reference.h"
 #include "support/random.h"
 
@@ -30,7 +31,10 @@ class GradientArrays {
       stages_.push_back({like("stage q", s.q), like("stage k", s.k)});
     for (const ScoreRegion& r : a.regions)
       regions_.push_back({like("region q", r.qk.q), like("region k", r.qk.k)});
-    g.q = like("q", a.q), g.k = like("k", a.k), g.v = like("v", a.v);
+    g.q = like("q", a.q);
+    // q8_0 blocks have no gradient.
+    if (a.k.dtype != DType::u8) g.k = like("k", a.k);
+    if (a.v.dtype != DType::u8) g.v = like("v", a.v);
     g.terms = terms_, g.prepare = stages_, g.regions = regions_;
     g.head_scale = like("head_scale", a.head_scale);
     g.query_factor = like("query_factor", a.query_factor);
@@ -79,10 +83,11 @@ struct CallResult {
 struct EngineUpstream {
   explicit EngineUpstream(const AttentionArgs& a) {
     test::Random r(77);
-    out = r.normals(static_cast<std::size_t>(a.q.batch * a.q.tokens * a.q.heads * a.v.dim) + 1);
+    out = r.normals(static_cast<std::size_t>(a.q.batch * a.q.tokens * a.q.heads * head_size(a.v)) +
+                    1);
     lse = r.normals(static_cast<std::size_t>(a.q.batch * a.q.tokens * a.q.heads) + 1);
     d_out = heads(tensor(static_cast<const void*>(out.data()), DType::f64,
-                         std::vector<Index>{a.q.batch, a.q.tokens, a.q.heads, a.v.dim}),
+                         std::vector<Index>{a.q.batch, a.q.tokens, a.q.heads, head_size(a.v)}),
                   HeadsLayout::bthd);
     d_lse = tensor(static_cast<const void*>(lse.data()), DType::f64,
                    std::vector<Index>{a.q.batch, a.q.heads, a.q.tokens});
@@ -95,10 +100,11 @@ struct EngineUpstream {
 // Where a call of either writes.
 struct ResultArrays {
   ResultArrays(const AttentionArgs& a, DType type)
-      : out(static_cast<std::size_t>(8 * (a.q.batch * a.q.tokens * a.q.heads * a.v.dim) + 8)),
+      : out(static_cast<std::size_t>(8 * (a.q.batch * a.q.tokens * a.q.heads * head_size(a.v)) +
+                                     8)),
         lse(static_cast<std::size_t>(a.q.batch * a.q.tokens * a.q.heads) + 1) {
     r.out = heads(tensor(static_cast<void*>(out.data()), type,
-                         std::vector<Index>{a.q.batch, a.q.tokens, a.q.heads, a.v.dim}),
+                         std::vector<Index>{a.q.batch, a.q.tokens, a.q.heads, head_size(a.v)}),
                   HeadsLayout::bthd);
     r.log_sum_exp = tensor(static_cast<void*>(lse.data()), DType::f64,
                            std::vector<Index>{a.q.batch, a.q.heads, a.q.tokens});
@@ -125,13 +131,18 @@ inline CallResult of_engine(AttentionArgs a, const Executor& e = default_executo
   attend_backward(a, to.r, {up.d_out, up.d_lse}, g.g, e);
   return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
 }
-inline CallResult of_reference(const AttentionArgs& a) {
+// `of`: the call whose gradients there are, with keys and values in its own types.
+inline CallResult of_reference(const AttentionArgs& a, const AttentionArgs& of) {
   const EngineUpstream up(a);
   ResultArrays to(a, DType::f64);
-  GradientArrays g(a);
+  GradientArrays g(of);
   support::attention_forward(a, to.r);
   support::attention_backward(a, up.d_out, up.d_lse, g.g);
   return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
+}
+
+inline CallResult of_reference(const AttentionArgs& a) {
+  return of_reference(a, a);
 }
 
 // The largest |x - y| / max(1, |y|); infinite where one is NaN and the other is not.

@@ -54,7 +54,7 @@ class AttentionEngineRandom : public ::testing::TestWithParam<int> {};
 TEST_P(AttentionEngineRandom, TermsAreThoseOfTheReference) {
   each_seed(GetParam(), 20000, [](std::uint64_t seed) {
     const RandomCall call(seed);
-    return differences(of_engine(call.args), of_reference(call.plain),
+    return differences(of_engine(call.args), of_reference(call.plain, call.args),
                        out_tolerance(call.args.q.dtype), kTolerance);
   });
 }

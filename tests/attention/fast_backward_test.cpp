@@ -26,7 +26,7 @@ TEST(FastBackward, RandomCallsAreThoseOfTheReference) {
     const RandomCall call(seed);
     if (!is_fast_backward(call.args)) continue;
     const DType type = call.args.q.dtype;
-    const CallResult want = of_reference(call.plain);
+    const CallResult want = of_reference(call.plain, call.args);
     const CallResult got = gradients_of_fast(call.args, default_executor(), true,
                                              type == DType::f32 ? nullptr : &want.out);
     ASSERT_EQ(wrong_gradients(got, want, type, gradient_tolerance(DType::f32)), "")

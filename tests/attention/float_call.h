@@ -42,8 +42,8 @@ inline void undo_rounding(const AttentionArgs& a, const std::vector<double>& rou
   for (Index row = 0; row < q.batch * q.tokens * q.heads; ++row) {
     const Index h = row % q.heads, i = row / q.heads % q.tokens, b = row / q.heads / q.tokens;
     double& d = up.lse[static_cast<std::size_t>((b * q.heads + h) * q.tokens + i)];
-    for (auto n = static_cast<std::size_t>(row * a.v.dim),
-              end = n + static_cast<std::size_t>(a.v.dim);
+    for (auto n = static_cast<std::size_t>(row * head_size(a.v)),
+              end = n + static_cast<std::size_t>(head_size(a.v));
          n < end; ++n)
       d += up.out[n] * (rounded[n] - out[n]);
   }
@@ -130,7 +130,7 @@ struct FloatCall {
   }
   std::string wrong_backward() const {
     EXPECT_EQ(explain_plan(args).backward_engine, "fast");
-    return wrong_gradients(gradients_of_fast(args), of_reference(plain()), DType::f32,
+    return wrong_gradients(gradients_of_fast(args), of_reference(plain(), args), DType::f32,
                            gradient_tolerance(DType::f32));
   }
   Index B, Tq, Tk, H, G, D, V;

@@ -8,14 +8,13 @@
 #include <deque>
 #include <vector>
 
-#include "attention/random_arrays.h"
-#include "core/convert.h"
+#include "attention/random_tensors.h"
 #include "posenc/attention/attention.h"
 #include "posenc/rotary/rope.h"
 
 namespace posenc {
 
-class RandomCall : protected RandomArrays {
+class RandomCall : protected RandomTensors {
  public:
   AttentionArgs args, plain;
   Index B, H, G, Tq, Tk, D, V;
@@ -27,7 +26,7 @@ class RandomCall : protected RandomArrays {
   };
   explicit RandomCall(std::uint64_t seed) : RandomCall(seed, Wanted{}) {}
   RandomCall(std::uint64_t seed, const Wanted& wanted)
-      : RandomArrays(seed), for_scheme_(wanted.for_scheme) {
+      : RandomTensors(seed), for_scheme_(wanted.for_scheme) {
     const bool for_scheme = wanted.for_scheme;
     sizes();
     if (wanted.queries >= 0) Tq = wanted.queries, Tk = wanted.keys, H = G;
@@ -64,7 +63,8 @@ class RandomCall : protected RandomArrays {
     if (length < 0.01) long_tokens();
     D = one_of({2, 4, 6});
     V = one_of({1, 3, 4, D});
-    if (chance(0.05)) D = 38, V = 37;  // several vectors at once, and a rest
+    if (chance(0.05)) D = 38, V = 37;                  // several vectors at once, and a rest
+    if (!for_scheme_ && chance(0.05)) D = 32, V = 64;  // of q8_0 blocks
     if (chance(0.15)) {
       B = 1;
       sequences_ = r_.integer(1, 3);
@@ -80,44 +80,20 @@ class RandomCall : protected RandomArrays {
     if (Tk == 300) Tq = one_of({1, 2, 3});
   }
 
-  // The same numbers as doubles and in the type of the call.
-  std::array<ConstHeads, 2> both(Index b, Index t, Index n, Index d) {
-    std::vector<Index> stride;
-    const std::vector<Index> shape{b, t, n, d};
-    const Index count = layout(shape, stride, doubles_) + 1;
-    std::vector<double>& x = doubles_.back();
-    halves_.emplace_back(static_cast<std::size_t>(count));
-    floats_.emplace_back(static_cast<std::size_t>(count));
-    std::vector<std::uint16_t>& h = halves_.back();
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = r_.normal();
-      if (type_ == DType::bf16) x[i] = f32_from_bf16(h[i] = bf16_from(x[i]));
-      if (type_ == DType::f16) x[i] = f32_from_f16(h[i] = f16_from(x[i]));
-      if (type_ == DType::f32) x[i] = floats_.back()[i] = static_cast<float>(x[i]);
-    }
-    const void* data = x.data();
-    if (type_ == DType::f32) data = floats_.back().data();
-    if (type_ == DType::f16 || type_ == DType::bf16) data = h.data();
-    return {heads(tensor(data, type_, shape, stride), HeadsLayout::bthd),
-            heads(tensor(static_cast<const void*>(x.data()), DType::f64, shape, stride),
-                  HeadsLayout::bthd)};
-  }
-  DType any_type() {
-    return std::array{DType::f32, DType::bf16, DType::f16,
-                      DType::f64}[static_cast<std::size_t>(r_.integer(0, 3))];
-  }
   void tensors() {
     if (chance(0.3))
       type_ = std::array{DType::f32, DType::bf16,
                          DType::f16}[static_cast<std::size_t>(r_.integer(0, 2))];
     const DType of_queries = type_;
-    const auto q = both(B, Tq, H, D);
+    const auto q = both(B, Tq, H, D, type_);
     const bool mixed = chance(0.15);
     if (mixed) type_ = any_type();
-    const auto k = both(B, Tk, G, D);
+    k_type_ = type_;
     if (mixed) type_ = any_type();
-    const auto v = both(B, Tk, G, V);
-    type_ = of_queries;
+    v_type_ = type_, type_ = of_queries;
+    if (D == 32 && chance(0.7)) k_type_ = DType::u8;
+    if (V == 64 && chance(0.7)) v_type_ = DType::u8;
+    const auto k = both(B, Tk, G, D, k_type_), v = both(B, Tk, G, V, v_type_);
     args.q = q[0], args.k = k[0], args.v = v[0];
     plain.q = q[1], plain.k = k[1], plain.v = v[1];
   }
@@ -213,7 +189,7 @@ class RandomCall : protected RandomArrays {
     if (Tk == 0 || Tk % 2 != 0) return;
     if (!m.query_cu_seqlens.empty()) key_rows_ = sequences_;
     const Index each = Tk / 2, count = key_rows_ * each + 1;
-    const auto k = both(count, 2, G, D), v = both(count, 2, G, V);
+    const auto k = both(count, 2, G, D, k_type_), v = both(count, 2, G, V, v_type_);
     args.k = k[0], args.v = v[0], plain.k = k[1], plain.v = v[1];
     args.block_table = plain.block_table =
         integers({key_rows_, each}, [&](Index n) { return count - 1 - n; });
@@ -256,7 +232,7 @@ class RandomCall : protected RandomArrays {
     far.low = r_.integer(0, 3);
     if (chance(0.5)) far.high = far.low + 2;
     far.chunk = r_.integer(1, 2);
-    const auto q = both(B, Tq, H, D), k = both(key_rows_, Tk, divisor(), D);
+    const auto q = both(B, Tq, H, D, type_), k = both(key_rows_, Tk, divisor(), D, type_);
     far.qk = {q[0], k[0]};
     regions_.push_back(far);
     far.qk = {q[1], k[1]};
@@ -378,7 +354,7 @@ class RandomCall : protected RandomArrays {
 
   static constexpr std::int32_t kAxes = 3;
   bool for_scheme_;
-  DType type_ = DType::f64;
+  DType k_type_ = DType::f64, v_type_ = DType::f64;
   Index sequences_ = 0, key_rows_ = 1;
   bool reals_ = false, counted_ = false, apart_ = false;
   RotarySpec rotary_;

@@ -72,7 +72,7 @@ TEST(AttentionCheck, TensorsAndNumbersThatDoNotFit) {
   EXPECT_THAT(says([](Good& g) { g.a.k.batch = g.a.v.batch = 2; }), HasSubstr("batch of q"));
   EXPECT_THAT(says([](Good& g) { g.r.out.dim = 3; }), HasSubstr("head size of v"));
   EXPECT_THAT(says([](Good& g) { g.a.v.dtype = DType::i32; }),
-              HasSubstr("v must be f64, f32, f16 or bf16, got \"i32\""));
+              HasSubstr("v must be f64, f32, f16 or bf16, or q8_0 blocks in u8, got \"i32\""));
   EXPECT_THAT(says([](Good& g) { g.r.out.dtype = DType::f32; }),
               HasSubstr("out must have the dtype of q, got \"f32\""));
   EXPECT_THAT(says([](Good& g) { g.a.sink = tensor(kReal, {3}); }),

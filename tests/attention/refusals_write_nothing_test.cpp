@@ -45,6 +45,10 @@ std::vector<SpoiltCall> spoilt_inputs() {
   return {
       {"q must be f64, f32, f16 or bf16", kAll, [](W& w) { w.a.q.dtype = DType::i32; }},
       {"k must be f64, f32, f16 or bf16", kAll, [](W& w) { w.a.k.dtype = DType::i32; }},
+      {"k in q8_0 blocks must have head size / 32 * 34 bytes", kOwn,
+       [](W& w) { w.a.k.dtype = DType::u8; }},
+      {"v in q8_0 blocks must have head size / 32 * 34 bytes", kOwn,
+       [](W& w) { w.a.v.dtype = DType::u8; }},
       {"q must have sizes from 0 to 2^40", kAll, [](W& w) { w.a.q.batch = -1; }},
       {"q must have sizes from 0 to 2^40", kAll,
        [](W& w) { w.a.q.tokens = std::numeric_limits<Index>::min(); }},

@@ -213,10 +213,49 @@ static void parts_by_order(posenc_attention* a, posenc_attention_call call) {
           "query_order and key_order must be given together");
 }
 
+/* Keys and values in q8_0 blocks: a scale of 2^-6, and bytes that are small numbers. */
+static void keys_in_blocks(void) {
+  enum { B = 34 };
+  static uint8_t blocks[2][T * B];
+  static double wide_q[32], wide_out[32];
+  for (int n = 0; n < 2; ++n)
+    for (int j = 0; j < T; ++j) {
+      blocks[n][j * B] = 0x00, blocks[n][j * B + 1] = 0x24;
+      for (int c = 0; c < 32; ++c)
+        blocks[n][j * B + 2 + c] = (uint8_t)(int8_t)((j * 7 + c * 3 + n) % 41 - 20);
+    }
+  for (int c = 0; c < 32; ++c) wide_q[c] = cos(2.0 * c);
+  int64_t of_q[3] = {1, 1, 32}, of_blocks[3] = {T, 1, B};
+  const posenc_attention_sizes sizes = {.struct_size = sizeof sizes, .heads = 1, .head_dim = 32};
+  posenc_attention* a = NULL;
+  OK(posenc_attention_create(NULL, 0, &sizes, &a, &error));
+  PosencDLTensor qt = dense(wide_q, 2, 64, 3, of_q), kt = dense(blocks[0], 1, 8, 3, of_blocks),
+                 vt = dense(blocks[1], 1, 8, 3, of_blocks), ot = dense(wide_out, 2, 64, 3, of_q);
+  const posenc_attention_call call = {
+      .struct_size = sizeof call, .layout = "thd", .q = &qt, .k = &kt, .v = &vt};
+  OK(posenc_attention_forward(a, &call, NULL, 0, &ot, NULL, &error));
+  double sum = 0, o[32] = {0};
+  for (int j = 0; j < T; ++j) {
+    double s = 0;
+    for (int c = 0; c < 32; ++c)
+      s += wide_q[c] * (int8_t)blocks[0][j * B + 2 + c] / 64.0 / sqrt(32.0);
+    sum += exp(s);
+    for (int c = 0; c < 32; ++c) o[c] += exp(s) * (int8_t)blocks[1][j * B + 2 + c] / 64.0;
+  }
+  for (int c = 0; c < 32; ++c) CHECK(fabs(wide_out[c] - o[c] / sum) < 1e-13);
+  static double d_k[T * 32];
+  int64_t of_k[3] = {T, 1, 32};
+  PosencDLTensor dk = dense(d_k, 2, 64, 3, of_k);
+  REFUSED(posenc_attention_backward(a, &call, NULL, 0, &ot, &ot, NULL, &dk, NULL, NULL, 0, &error),
+          "gradient of k must not be given: q8_0 blocks have no gradient");
+  posenc_attention_free(a);
+}
+
 int attention_by_name(void) {
   for (int i = 0; i < N; ++i) q[i] = sin(3.0 * i + 1), k[i] = sin(5.0 * i + 2), v[i] = sin(i + 3.0);
   for (int i = 0; i < BUCKETS * H; ++i) table[i] = sin(7.0 * i);
   for (int i = 0; i < T; ++i) at[i] = i;
+  keys_in_blocks();
   posenc_attention* a = t5();
   CHECK(posenc_attention_arrays(a) == 1);
   posenc_attention_array_info info = {.struct_size = sizeof info};

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "posenc/core/key_blocks.h"
 #include "posenc/rotary/rerotate.h"
 
 namespace posenc::inline v0 {
@@ -17,8 +18,8 @@ namespace detail {
 struct RerotationState;
 }  // namespace detail
 
-// How keys are stored. q8_0: ggml's blocks of 34 bytes, an f16 scale and 32 signed bytes, along a head,
-// whose size must be a multiple of 32; key_blocks makes their views.
+// How keys are stored. q8_0: ggml's blocks along a head, whose size must be a multiple of 32; key_blocks (core/key_blocks.h)
+// makes their views.
 enum class KeyType : std::uint8_t { f64, f32, f16, bf16, q8_0 };
 template <>
 struct EnumNames<KeyType> {
@@ -39,11 +40,6 @@ struct KeyPages {
   std::span<const Index> out = {};     // and written; empty: the same
   std::span<const Index> tokens = {};  // used slots of each page, from its first; empty: all
 };
-
-// Blocks of q8_0 as u8 tensors, whose last axis has head size / 32 * 34 bytes. Throws [heads] (rank),
-// [rerotate] (dtype).
-POSENC_API Heads key_blocks(const TensorView&, HeadsLayout);
-POSENC_API ConstHeads key_blocks(const ConstTensorView&, HeadsLayout);
 
 class POSENC_API RerotationPlan {
  public:

@@ -16,7 +16,7 @@ import torch
 
 from .. import _posenc
 from .._attention import flat_regions
-from ._attention_checks import check_fake, check_names, check_result
+from ._attention_checks import check_fake, check_names, check_result, head_size
 from ._checks import one_device, refuse
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
@@ -69,7 +69,7 @@ def _shapes(q: Tensor, v: Tensor, order: str | None) -> tuple[list[Any], list[An
         return shape, [0, 0, 0]
     b, h, t, d = at
     sums = [1 if b is None else shape[b], shape[h], shape[t]]
-    shape[d] = v.shape[-1]  # of pages too
+    shape[d] = head_size(v)  # of pages too
     return shape, sums
 
 

@@ -34,6 +34,11 @@ def check_names(who: str, names: Sequence[str], arrays: Sequence[Tensor], q: Ten
             _checks.refuse(who, f"{name} must have elements", list(x.shape))
 
 
+def head_size(x: Tensor) -> Any:
+    """Channels of keys or values, in uint8 those of q8_0 blocks."""
+    return x.shape[-1] // 34 * 32 if x.dtype is torch.uint8 else x.shape[-1]
+
+
 def check_fake(who: str, q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
                 order: str | None, *rest: Any) -> None:
     """Of tensors without memory."""
@@ -45,12 +50,12 @@ def check_fake(who: str, q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tenso
     paged = "block_table" in names
     key_axes = "bthd" if paged and axes == "thd" else axes  # pages have the batch in front
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _checks.elements(who, name, x, _checks.REAL if name == "q" else (q.dtype,))
+        _checks.elements(who, name, x, _checks.REAL if name == "q" else _checks.REAL | {torch.uint8})
         _checks.axes(who, name, x, (len(axes if name == "q" else key_axes),))
     if paged:
         return _check_paged(who, q, k, v, axes, key_axes, dict(zip(names, arrays)), encodings)
     t, d, h, b = (axes.find(letter) for letter in "tdhb")
-    _checks.size(who, f"k must have the channels of q, {q.shape[d]}", k.shape[d], (q.shape[d],))
+    _checks.size(who, f"k must have the channels of q, {q.shape[d]}", head_size(k), (q.shape[d],))
     for name, x in (("k", k), ("v", v)):
         if b >= 0:
             _checks.size(who, f"{name} must have the batch of q, {q.shape[b]}", x.shape[b], (q.shape[b],))
@@ -78,8 +83,8 @@ def check_arrays(who: str, names: Sequence[str], arrays: Sequence[Tensor], batch
 def _check_paged(who: str, q: Tensor, k: Tensor, v: Tensor, axes: str, key_axes: str, arrays: dict[str, Tensor],
                  encodings: Sequence[str]) -> None:
     """Keys and values in pages."""
-    t, h, d = (key_axes.index(letter) for letter in "thd")
-    _checks.size(who, f"k must have the channels of q, {q.shape[axes.index('d')]}", k.shape[d], (q.shape[axes.index("d")],))
+    t, h = (key_axes.index(letter) for letter in "th")
+    _checks.size(who, f"k must have the channels of q, {q.shape[axes.index('d')]}", head_size(k), (q.shape[axes.index("d")],))
     for word, axis in (("pages", 0), ("tokens", t), ("heads", h)):
         _checks.size(who, f"v must have the {word} of k, {k.shape[axis]}", v.shape[axis], (k.shape[axis],))
     table = arrays["block_table"]

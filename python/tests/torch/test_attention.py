@@ -221,6 +221,21 @@ def test_16_bits():
     assert [x.dtype for x in d] == [torch.bfloat16] * 2 and all(x.abs().sum() > 0 for x in d)
 
 
+def test_keys_in_blocks_and_of_other_types():
+    torch.manual_seed(4)
+    q = torch.randn(1, 2, 3, 32, requires_grad=True)
+    blocks = torch.randint(0, 256, (1, 2, 9, 34), dtype=torch.uint8)
+    blocks[..., :2] = torch.tensor([0x00, 0x20], dtype=torch.uint8)  # a scale of 2^-7
+    k = blocks[..., 2:].view(torch.int8).float() / 128
+    v = torch.randn(1, 2, 9, 32).half()
+    attend = lambda q, k, v: posenc.torch.attend("alibi", q, k, v, order="bhtd", causal=True)
+    want = attend(q, k, v.float())
+    for f in (attend, torch.compile(attend, fullgraph=True, backend="aot_eager")):
+        out = f(q, blocks, v)
+        assert (out - want).abs().max() < 1e-5
+        assert (torch.autograd.grad(out.sum(), q)[0] - torch.autograd.grad(want.sum(), q, retain_graph=True)[0]).abs().max() < 1e-5
+
+
 Q = torch.zeros(1, 2, 4, 8)
 
 

@@ -7,6 +7,7 @@
 #include "attention/call/check_parts.h"
 #include "core/extent.h"
 #include "core/known_enum.h"
+#include "core/q8_0.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -14,12 +15,30 @@ namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
-void check_heads(const ConstHeads& h, const FieldName& what) {
-  if (!is_float(h.dtype))
-    refuse_field(kAttention, what, "must be f64, f32, f16 or bf16", dtype_name(h.dtype));
+void check_memory(const ConstHeads& h, const FieldName& what) {
   check_extent(kAttention, what, h);
   if (h.data == nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0 && h.dim > 0)
     refuse_field(kAttention, what, "must not be null when there are elements");
+}
+
+void check_heads(const ConstHeads& h, const FieldName& what) {
+  if (!is_float(h.dtype))
+    refuse_field(kAttention, what, "must be f64, f32, f16 or bf16", dtype_name(h.dtype));
+  check_memory(h, what);
+}
+
+// k or v: numbers, or blocks of them (key_blocks).
+void check_keys(const ConstHeads& h, const FieldName& what) {
+  if (!is_float(h.dtype) && !has_blocks(h))
+    refuse_field(kAttention, what, "must be f64, f32, f16 or bf16, or q8_0 blocks in u8",
+                 dtype_name(h.dtype));
+  check_memory(h, what);
+  if (!has_blocks(h)) return;
+  if (h.dim % kQ8Bytes != 0)
+    refuse_field(kAttention, what, "in q8_0 blocks must have head size / 32 * 34 bytes", h.dim);
+  if (h.dim_stride != 1)
+    refuse_field(kAttention, what,
+                 "in q8_0 blocks must have the bytes of a head side by side, stride", h.dim_stride);
 }
 
 void check_same(Index got, Index want, std::string_view what, std::string_view rule) {
@@ -34,8 +53,8 @@ void check_result(const AttentionArgs& a, const AttentionResult& r) {
   check_same(r.out.batch, a.q.batch, "out", "must have the batch of q");
   check_same(r.out.heads, a.q.heads, "out", "must have the heads of q");
   check_same(r.out.tokens, a.q.tokens, "out", "must have the tokens of q");
-  check_same(r.out.dim, a.v.dim, "out", "must have the head size of v");
-  check_log_sum_exp(kAttention, r.log_sum_exp, {a.q.batch, a.q.tokens, a.q.heads, a.v.dim},
+  check_same(r.out.dim, head_size(a.v), "out", "must have the head size of v");
+  check_log_sum_exp(kAttention, r.log_sum_exp, {a.q.batch, a.q.tokens, a.q.heads, head_size(a.v)},
                     "log_sum_exp");
 }
 
@@ -106,12 +125,15 @@ void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion&
 void check_tensors(const AttentionArgs& a) {
   const ConstHeads &q = a.q, &k = a.k, &v = a.v;
   check_heads(q, "q");
-  check_heads(k, "k");
-  check_heads(v, "v");
+  check_keys(k, "k");
+  check_keys(v, "v");
   if (a.block_table.empty()) check_same(k.batch, q.batch, "k", "must have the batch of q");
   if (q.heads < 1 || q.dim < 1)
     refuse_field(kAttention, "q", "must have heads and channels", std::min(q.heads, q.dim));
-  check_same(k.dim, q.dim, "k", "must have the head size of q");
+  if (has_blocks(k) && q.dim % kQ8Numbers != 0)
+    refuse_field(kAttention, "q",
+                 "must have a head size that is a multiple of 32 where k has q8_0 blocks", q.dim);
+  check_same(head_size(k), q.dim, "k", "must have the head size of q");
   if (k.heads < 1 || q.heads % k.heads != 0)
     refuse_number(
         kAttention, "k",
@@ -191,7 +213,7 @@ void check_log_sum_exp(std::string_view who, const ConstTensorView& l, const Res
 }
 
 void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const FieldName& what) {
-  const ResultSizes s{a.q.batch, a.q.tokens, a.q.heads, a.v.dim};
+  const ResultSizes s{a.q.batch, a.q.tokens, a.q.heads, head_size(a.v)};
   check_result_view(kAttention, r, s, "must have the shape of the output", what);
   check_log_sum_exp(kAttention, r.log_sum_exp, s, {what, " log_sum_exp"});
 }
@@ -241,6 +263,10 @@ void check_gradient(std::string_view who, const ConstHeads& g, const ConstHeads&
 namespace {
 
 void check_like(const ConstHeads& g, const ConstHeads& x, const FieldName& what) {
+  if (g.data != nullptr && has_blocks(x)) {
+    const FieldName name("gradient of ", what);
+    refuse_sentence(kAttention, name, name + " must not be given: q8_0 blocks have no gradient");
+  }
   check_gradient(kAttention, g, x, {"gradient of ", what});
 }
 

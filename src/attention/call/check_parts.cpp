@@ -2,6 +2,7 @@
 #include "attention/call/check_parts.h"
 
 #include "core/extent.h"
+#include "core/q8_0.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -38,7 +39,7 @@ CallSizes::CallSizes(const AttentionArgs& a)
       keys(a.block_table.empty() ? a.k.tokens
                                  : saturated_product({a.block_table.shape[1], a.k.tokens})),
       dim(a.q.dim),
-      value_dim(a.v.dim) {}
+      value_dim(head_size(a.v)) {}
 
 bool fits(Index got, Index want) {
   if (want == kAny) return got >= 0;

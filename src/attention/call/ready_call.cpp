@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/element.h"
+#include "core/q8_0.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -81,7 +82,9 @@ ReadyCall::ReadyCall(const AttentionArgs& a, CallArena& arena)
       H(a.q.heads),
       G(a.k.heads),
       D(a.q.dim),
-      V(a.v.dim),
+      V(head_size(a.v)),
+      given_k(by_numbers(a.k)),
+      given_v(by_numbers(a.v)),
       axes(read_axes(a, arena)) {
   all_heads = !a.mix_before.empty() || !a.mix_after.empty() ||
               (!a.terms.empty() && std::holds_alternative<ScoreMlpTerm>(a.terms.back()));

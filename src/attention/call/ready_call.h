@@ -32,6 +32,7 @@ struct ReadyCall : OrderView {
   ReadyCall(const AttentionArgs&, CallArena&);
 
   Index B, R, H, G, D, V;  // R: rows of keys, B unless packed queries read pages
+  ConstHeads given_k, given_v;  // by_numbers
   std::span<const AxisView> axes;
   bool all_heads = false;  // a row needs all heads at once
   bool by_order = false;   // something runs over the keys in order

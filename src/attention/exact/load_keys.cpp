@@ -52,8 +52,8 @@ CallCopies call_copies(const AttentionArgs& a, bool backward) {
 
 void load_keys(CallView& c, bool backward, CallArena& arena, const Executor& executor) {
   const AttentionArgs& a = c.args;
-  c.key_source = VectorSource(a.k, a.block_table);
-  c.value_source = VectorSource(a.v, a.block_table);
+  c.key_source = VectorSource(c.given_k, a.block_table);
+  c.value_source = VectorSource(c.given_v, a.block_table);
   const CallCopies copies = call_copies(a, backward);
   const bool rows = copies.key_rows, own = a.normalisation == Normalisation::stick_breaking_own;
   if (!arena.counts())

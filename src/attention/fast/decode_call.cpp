@@ -9,6 +9,7 @@
 #include "attention/fast/decode_scans.h"
 #include "core/element.h"
 #include "core/parallel.h"
+#include "core/q8_0.h"
 
 namespace posenc::inline v0::detail {
 
@@ -18,7 +19,9 @@ DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
       type(copied ? fast_type(DType::f32) : fast_type(t.dtype)),
       channels(copied ? whole_vectors(t.dim, lanes) : t.dim),
       width(whole_vectors(t.dim, lanes)),
-      bytes(copied ? 0 : t.dim * size_of(t.dtype)) {}
+      bytes(copied          ? 0
+            : has_blocks(t) ? t.dim / kQ8Numbers * kQ8Bytes
+                            : t.dim * size_of(t.dtype)) {}
 
 void place_tail(const DecodeTokens& t, Index lanes, float* q) noexcept {
   const Index whole = t.channels / lanes * lanes;
@@ -31,7 +34,7 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     : c(call),
       kernels(fast_decode_kernels(active_isa())),
       k(call.k, kernels.lanes),
-      v(call.args.v, kernels.lanes),
+      v(call.given_v, kernels.lanes),
       slices(block_count(call.Tk, kSliceKeys)) {
   // A block has all heads of a key head, or one where these read other keys, and one row at most that is computed for
   // nothing.
@@ -193,7 +196,7 @@ bool add_own_value(const FastCall& c, const FastRow& r, double rest, DecodeScanW
   if (c.args.normalisation != Normalisation::stick_breaking_own) return true;
   const Index own = c.own_key(r.place);
   if (own < 0) return true;
-  const ConstHeads& v = c.args.v;
+  const ConstHeads& v = c.given_v;
   const void* value = c.token(v, r.place.row, c.group(r.h), own, w.copy.data());
   if (!c.kernels.take_row[fast_type(v.dtype)](w.own.data(), value, c.V, 1)) return false;
   c.kernels.add_rows(out, 0, w.own.data(), 0, 1, c.V, static_cast<float>(rest));

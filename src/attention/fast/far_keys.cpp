@@ -35,8 +35,8 @@ float length_of_keys(const FastCall& c, Index row, Index group, Run keys) noexce
   const Index step = c.k.token_stride;
   float squares[kTile];
   if (!c.kernels.dot_rows[type](at(c.k), step, at(c.k), step, count, c.D, squares) ||
-      !c.kernels.are_bounded[fast_type(c.args.v.dtype)](at(c.args.v), c.args.v.token_stride, count,
-                                                        c.V, 1))
+      !c.kernels.are_bounded[fast_type(c.given_v.dtype)](at(c.given_v), c.given_v.token_stride,
+                                                         count, c.V, 1))
     return HUGE_VALF;
   return std::sqrt(*std::max_element(squares, squares + count));
 }

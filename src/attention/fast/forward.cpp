@@ -106,9 +106,9 @@ bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) n
   take_row_keys(c, w, {w.keys.data(), w.tokens, block.row, keys});
   k = pack_gate_keys(c, w, block, keys, seen) && k;
   if (c.value_vectors == 0) return k;
-  fill(c.args.v);
-  return c.kernels.pack_values[fast_type(c.args.v.dtype)](w.values.data(), w.tokens.data(), count,
-                                                          c.V) &&
+  fill(c.given_v);
+  return c.kernels.pack_values[fast_type(c.given_v.dtype)](w.values.data(), w.tokens.data(), count,
+                                                           c.V) &&
          k;
 }
 
@@ -325,11 +325,9 @@ std::string_view cap_why_not(const AttentionArgs& a) {
 
 std::string_view fast_why_not(const ReadyCall& call, const LoweredCall&) {
   const AttentionArgs& a = call.args;
-  const auto narrow = [](DType t) {
-    return t == DType::f32 || t == DType::f16 || t == DType::bf16;
-  };
   if (a.exact) return "the call requires the exact engine";
-  if (!narrow(a.q.dtype) || !narrow(a.k.dtype) || !narrow(a.v.dtype)) return "q, k or v is f64";
+  if (a.q.dtype == DType::f64 || a.k.dtype == DType::f64 || a.v.dtype == DType::f64)
+    return "q, k or v is f64";
   if (const std::string_view why = sticks_why_not(call); !why.empty()) return why;
   if (const std::string_view why = stages_why_not(a); !why.empty()) return why;
   if (const std::string_view why = Regions::why_not(a); !why.empty()) return why;

@@ -103,10 +103,10 @@ void rotate_stage(const ReadyCall& c, const LoweredCall& lowered, std::size_t n,
 PreparedQK prepare_qk(const ReadyCall& c, const LoweredCall& lowered, Keep keep, CallArena& arena,
                       const Executor& executor) {
   const std::span<const Stage> stages = c.args.prepare;
-  if (stages.empty()) return {c.args.q, c.args.k};
+  if (stages.empty()) return {c.args.q, c.given_k};
   const std::span<const std::uint8_t> seen = tiles_seen(c, false, arena);
   const StageCopy q = copy_of(c.args.q, {}, arena, executor),
-                  k = copy_of(c.args.k, seen, arena, executor);
+                  k = copy_of(c.given_k, seen, arena, executor);
   const std::span<StageInput> before =
       arena.objects<StageInput>(keep == Keep::inputs ? static_cast<Index>(stages.size()) : 0);
   for (std::size_t n = 0; n < stages.size(); ++n) {

@@ -8,6 +8,7 @@
 
 #include "attention/call/pieces.h"
 #include "core/element.h"
+#include "core/q8_0.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -25,7 +26,7 @@ bool RowFacts::are_bounded(const ConstHeads& x, Index b, Run tokens, Run heads, 
   const FastKernels& k = call_.kernels;
   const Index count = tokens.end - tokens.begin;
   const auto are = k.are_bounded[fast_type(x.dtype)];
-  if (is_readable(x) && x.head_stride == x.dim)
+  if (is_readable(x) && x.head_stride == x.dim && !has_blocks(x))
     return are(token_at(x, b, tokens.begin, heads.begin), x.token_stride, count,
                (heads.end - heads.begin) * x.dim, factor);
   bool bounded = true;
@@ -169,7 +170,7 @@ bool RowFacts::find_rows(const ConstAttentionResult& result, const ConstAttentio
 bool RowFacts::are_keys_bounded(Index row, Run keys, float* memory) const noexcept {
   const FastCall& c = call_;
   if (!are_bounded(c.k, row, keys, {0, c.G}, 1, memory) ||
-      !are_bounded(c.args.v, row, keys, {0, c.G}, 1, memory))
+      !are_bounded(c.given_v, row, keys, {0, c.G}, 1, memory))
     return false;
   for (const ScoreRegion& r : c.args.regions)
     if (!are_bounded(r.qk.k, row, keys, {0, r.qk.k.heads}, 1, memory)) return false;

@@ -60,7 +60,7 @@ void StickGradients::give_rest(const FastRowWork& rows, const float* g, float* d
       const FastRow& r = group.row[n];
       const Index own = call_.own_key(r.place), row = group.first + n;
       if (own < 0) continue;
-      take_vector(call_.kernels, call_.args.v, r.place.row, own, call_.group(r.h), 1, w.own.data(),
+      take_vector(call_.kernels, call_.given_v, r.place.row, own, call_.group(r.h), 1, w.own.data(),
                   g_width_);
       const double rest = std::exp2(w.left[static_cast<std::size_t>(row)]);
       const float* d = g + row * g_width_;

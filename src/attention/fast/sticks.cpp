@@ -58,7 +58,7 @@ bool put_rest(const FastCall& c, FastWork& w, const RowGroup& g, Index n,
   if (c.args.normalisation != Normalisation::stick_breaking_own) return true;
   const Index own = c.own_key(r.place);
   if (own < 0 || c.V == 0) return true;
-  const ConstHeads& v = c.args.v;
+  const ConstHeads& v = c.given_v;
   float* value = w.sticks.own.data();
   if (!c.kernels.take_row[fast_type(v.dtype)](
           value, c.token(v, r.place.row, c.group(r.h), own, w.copies.data()), c.V, 1))

@@ -8,6 +8,7 @@
 #include "attention/call/check_parts.h"
 #include "attention/call/order_view.h"
 #include "core/extent.h"
+#include "core/q8_0.h"
 #include "core/shape.h"
 #include "posenc/attention/order.h"
 #include "posenc/core/error.h"
@@ -109,7 +110,7 @@ PlanCall::PlanCall(const LoweredState& s, const AttentionArgs& call,
                    std::span<const NamedArray> inputs, CallArena& arena)
     : args(call), arena_(arena) {
   const AttentionSizes& plan = s.plan->sizes;
-  const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
+  const Index got[] = {call.q.heads, call.q.dim, call.k.heads, head_size(call.v)};
   const Index want[] = {plan.heads, plan.head_dim, plan.key_heads, plan.value_dim};
   const char* what[][2] = {
       {"q", "heads"}, {"q", "head_dim"}, {"k", "key_heads"}, {"v", "value_dim"}};
@@ -226,6 +227,8 @@ void PlanCall::bind_inputs(const PlanScheme& scheme, std::span<const NamedArray>
         refuse_sentence(kPlan, "block_table",
                         "a scheme that reads keys or values needs them without pages; it reads",
                         name);
+      if (has_blocks(call_tensor(args, name)))
+        refuse_field(kPlan, name, "must not be in q8_0 blocks: " + scheme.name() + " reads it");
       views[n] = as_tensor(call_tensor(args, name));
       continue;
     }

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/attention/fast_pack-inl.h"
+#include "kernels/q8_0-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -34,7 +35,7 @@ HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Ind
                          const void* const* k, Index channels, const FastPrefetch& fetch) noexcept {
   constexpr Index kSums = 16;
   for (Index j = 0; j < kDecodeKeys; ++j) {
-    const T* key = static_cast<const T*>(k[j]);
+    const auto key = NumbersOf<T>(k[j]);
     for (Index r = 0; r < R; ++r) {
       float sums[kSums] = {};
       Index c = 0;
@@ -52,7 +53,7 @@ template <class T>
 HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
                              Index channels) noexcept {
   for (Index j = 0; j < kDecodeKeys; ++j) {
-    const T* key = static_cast<const T*>(k[j]);
+    const auto key = NumbersOf<T>(k[j]);
     x[j] = 0;
     for (Index c = 0; c < channels; ++c) x[j] += rows[j][c] * Widen(key[c]);
   }
@@ -62,7 +63,7 @@ HWY_NOINLINE void Values(float* HWY_RESTRICT out, Index width, const float* HWY_
                          const void* const* v, Index keys, Index channels,
                          const FastPrefetch& fetch) noexcept {
   for (Index j = 0; j < keys; ++j) {
-    const T* value = static_cast<const T*>(v[j]);
+    const auto value = NumbersOf<T>(v[j]);
     for (Index r = 0; r < R; ++r)
       for (Index c = 0; c < channels; ++c)
         out[r * width + c] += p[r * kDecodeKeys + j] * Widen(value[c]);
@@ -100,6 +101,17 @@ HWY_INLINE F SumOfEach(F (&v)[kLanes]) {
   }
 }
 
+// Channels [at, at + lanes) of a token; of blocks they lie in one.
+template <class T>
+HWY_INLINE F ReadToken(const void* token, Index at) {
+  if constexpr (std::is_same_v<T, Block>) {
+    const auto* block = static_cast<const std::byte*>(token) + at / kQ8Numbers * kQ8Bytes;
+    return MulF(ReadBytes(FTag(), BytesOf(block) + at % kQ8Numbers), SetF(ScaleOf(block)));
+  } else {
+    return ReadF(static_cast<const T*>(token) + at);
+  }
+}
+
 // A vector of the products of R rows and lanes / R keys; `at`: its channel.
 template <int R, class T>
 HWY_INLINE void AddChannels(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
@@ -108,9 +120,30 @@ HWY_INLINE void AddChannels(F (&c)[kLanes], const float* HWY_RESTRICT q, Index w
   F z[R];
   POSENC_UNROLL for (int r = 0; r < R; ++r) z[r] = LoadF(q + r * width);
   POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
-    const F y = ReadF(static_cast<const T*>(k[j]) + at);
+    const F y = ReadToken<T>(k[j], at);
     POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] = MulAddF(z[r], y, c[r * kKeys + j]);
   }
+}
+// All channels of keys in blocks: the products of a block, then its scale.
+template <int R>
+HWY_INLINE void AddBlocks(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
+                          const void* const* k, Index channels) {
+  constexpr int kKeys = static_cast<int>(kLanes) / R;
+  for (Index at = 0; at < channels; at += kQ8Numbers)
+    POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
+      const auto* block = static_cast<const std::byte*>(k[j]) + at / kQ8Numbers * kQ8Bytes;
+      F sum[R];
+      POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
+        const F y = ReadBytes(FTag(), BytesOf(block) + n);
+        POSENC_UNROLL for (int r = 0; r < R; ++r) {
+          const F z = LoadF(q + r * width + at + n);
+          sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
+        }
+      }
+      const F scale = SetF(ScaleOf(block));
+      POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] =
+          MulAddF(sum[r], scale, c[r * kKeys + j]);
+    }
 }
 
 template <int R, class T>
@@ -121,8 +154,12 @@ HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Ind
   for (Index j = 0; j < kDecodeKeys; j += kKeys) {
     F c[kLanes];
     POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
-    for (Index at = 0; at < whole; at += kLanes) AddChannels<R, T>(c, q + at, width, k + j, at);
-    if (whole < channels) AddChannels<R, T>(c, q + whole, width, k + j, channels - kLanes);
+    if constexpr (std::is_same_v<T, Block>) {
+      AddBlocks<R>(c, q, width, k + j, channels);
+    } else {
+      for (Index at = 0; at < whole; at += kLanes) AddChannels<R, T>(c, q + at, width, k + j, at);
+      if (whole < channels) AddChannels<R, T>(c, q + whole, width, k + j, channels - kLanes);
+    }
     const F sums = SumOfEach(c);
     if constexpr (R == 1) {
       StoreF(x + j, sums);
@@ -150,12 +187,46 @@ HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, co
     POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
     for (Index at = 0; at < whole; at += kLanes)
       POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
-          MulAddF(LoadF(rows[j + n] + at), ReadF(static_cast<const T*>(k[j + n]) + at), c[n]);
+          MulAddF(LoadF(rows[j + n] + at), ReadToken<T>(k[j + n], at), c[n]);
     if (rest != 0)
       POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
           MulAddF(hn::IfThenZeroElse(inside, LoadF(rows[j + n] + last)),
-                  ReadF(static_cast<const T*>(k[j + n]) + last), c[n]);
+                  ReadToken<T>(k[j + n], last), c[n]);
     StoreF(x + j, SumOfEach(c));
+  }
+}
+
+// N vectors of the value of one key, from channel `at` on, times the weights of R rows.
+template <int R, int N, class T>
+HWY_INLINE void AddValue(F (&c)[R][N], const float* HWY_RESTRICT p, const void* token, Index at) {
+  const T* value = static_cast<const T*>(token) + at;
+  F y[N];
+  POSENC_UNROLL for (int n = 0; n < N; ++n) y[n] = ReadF(value + n * kLanes);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) {
+    const F z = SetF(p[r * kDecodeKeys]);
+    POSENC_UNROLL for (int n = 0; n < N; ++n) c[r][n] = MulAddF(z, y[n], c[r][n]);
+  }
+}
+// The same in blocks. The scale of a block multiplies weights or numbers, whatever is less.
+template <int R, int N>
+HWY_INLINE void AddValueOfBlocks(F (&c)[R][N], const float* HWY_RESTRICT p, const void* token,
+                                 Index at) {
+  constexpr int kVectors = static_cast<int>(kQ8Numbers / kLanes),
+                kPart = N < kVectors ? N : kVectors;
+  const auto* block = static_cast<const std::byte*>(token) + at / kQ8Numbers * kQ8Bytes;
+  const Index first = at % kQ8Numbers;
+  POSENC_UNROLL for (int b = 0; b < N; b += kPart, block += kQ8Bytes) {
+    const F scale = SetF(ScaleOf(block));
+    F z[R], y[kPart];
+    POSENC_UNROLL for (int n = 0; n < kPart; ++n) {
+      y[n] = ReadBytes(FTag(), BytesOf(block) + first + n * kLanes);
+      if constexpr (R >= kPart) y[n] = MulF(y[n], scale);
+    }
+    POSENC_UNROLL for (int r = 0; r < R; ++r) {
+      z[r] = SetF(p[r * kDecodeKeys]);
+      if constexpr (R < kPart) z[r] = MulF(z[r], scale);
+      POSENC_UNROLL for (int n = 0; n < kPart; ++n) c[r][b + n] = MulAddF(z[r], y[n], c[r][b + n]);
+    }
   }
 }
 
@@ -169,13 +240,10 @@ HWY_INLINE void AddVectors(float* HWY_RESTRICT out, Index width, const float* HW
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int n = 0; n < N; ++n) c[r][n] =
       LoadF(out + r * width + n * kLanes);
   for (Index j = 0; j < keys; ++j) {
-    const T* value = static_cast<const T*>(v[j]) + at;
-    F y[N];
-    POSENC_UNROLL for (int n = 0; n < N; ++n) y[n] = ReadF(value + n * kLanes);
-    POSENC_UNROLL for (int r = 0; r < R; ++r) {
-      const F z = SetF(p[r * kDecodeKeys + j]);
-      POSENC_UNROLL for (int n = 0; n < N; ++n) c[r][n] = MulAddF(z, y[n], c[r][n]);
-    }
+    if constexpr (std::is_same_v<T, Block>)
+      AddValueOfBlocks<R, N>(c, p + j, v[j], at);
+    else
+      AddValue<R, N, T>(c, p + j, v[j], at);
     FetchLines(fetch, j, begin, end);
   }
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int n = 0; n < N; ++n)
@@ -264,15 +332,15 @@ bool RescaleDecoded(const FastDecodeRow& r, float* out, Index vectors) noexcept 
 
 constexpr FastDecodeKernels kDecodeKernels{
     kLanes,
-    {{Scores<1, float>, Scores<1, Float16>, Scores<1, BFloat16>},
-     {Scores<2, float>, Scores<2, Float16>, Scores<2, BFloat16>},
-     {Scores<4, float>, Scores<4, Float16>, Scores<4, BFloat16>}},
-    {PairScores<float>, PairScores<Float16>, PairScores<BFloat16>},
+    {{Scores<1, float>, Scores<1, Float16>, Scores<1, BFloat16>, Scores<1, Block>},
+     {Scores<2, float>, Scores<2, Float16>, Scores<2, BFloat16>, Scores<2, Block>},
+     {Scores<4, float>, Scores<4, Float16>, Scores<4, BFloat16>, Scores<4, Block>}},
+    {PairScores<float>, PairScores<Float16>, PairScores<BFloat16>, PairScores<Block>},
     Weights,
     RescaleDecoded,
-    {{Values<1, float>, Values<1, Float16>, Values<1, BFloat16>},
-     {Values<2, float>, Values<2, Float16>, Values<2, BFloat16>},
-     {Values<4, float>, Values<4, Float16>, Values<4, BFloat16>}}};
+    {{Values<1, float>, Values<1, Float16>, Values<1, BFloat16>, Values<1, Block>},
+     {Values<2, float>, Values<2, Float16>, Values<2, BFloat16>, Values<2, Block>},
+     {Values<4, float>, Values<4, Float16>, Values<4, BFloat16>, Values<4, Block>}}};
 
 }  // namespace
 

@@ -31,11 +31,11 @@ struct FastDecodeRow {
 struct FastDecodeKernels {
   Index lanes;
   // x[r][j] = q_r.k_j of the keys of a block, of 1, 2 or 4 rows. x: [rows][kDecodeKeys], q: [rows][width].
-  void (*scores[3][3])(float* x, const float* q, Index width, const void* const* k, Index channels,
+  void (*scores[3][4])(float* x, const float* q, Index width, const void* const* k, Index channels,
                        const FastPrefetch&) noexcept;
   // x[j] = rows[j].k_j of all keys, of these channels, fewer than those of a token if it has but one vector. Rows are floats
   // and have a whole vector at least.
-  void (*pair_scores[3])(float* x, const float* const* rows, const void* const* k,
+  void (*pair_scores[4])(float* x, const float* const* rows, const void* const* k,
                          Index channels) noexcept;
   // Weights of scores. False: an exponent or score is too large or none, and nothing has changed.
   bool (*weights)(const FastDecodeRow&) noexcept;
@@ -43,7 +43,7 @@ struct FastDecodeKernels {
   // hidden is beyond kLargestScore or no number, and the row cannot be used.
   bool (*rescale)(const FastDecodeRow&, float* out, Index vectors) noexcept;
   // out[r] += sum_j p[r][j] v_j over `keys` keys. out: [rows][width], p: [rows][kDecodeKeys].
-  void (*values[3][3])(float* out, Index width, const float* p, const void* const* v, Index keys,
+  void (*values[3][4])(float* out, Index width, const float* p, const void* const* v, Index keys,
                        Index channels, const FastPrefetch&) noexcept;
 };
 // Index of `scores` and `values`.

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/attention/fast_pack-inl.h"
+#include "kernels/attention/fast_pack_blocks-inl.h"
 #include "kernels/attention/fast_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,12 +28,12 @@ constexpr FastKernels kKernels{
      {Strip<kFewRows, false>, Strip<kFewRows, true>}},
     {{Rescale<kStripRows, false>, Rescale<kStripRows, true>},
      {Rescale<kFewRows, false>, Rescale<kFewRows, true>}},
-    {PackKeys<float>, PackKeys<Float16>, PackKeys<BFloat16>},
-    {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>},
-    {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>},
-    {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>},
-    {AreRowsBounded<float>, AreRowsBounded<Float16>, AreRowsBounded<BFloat16>},
-    {DotRows<float>, DotRows<Float16>, DotRows<BFloat16>},
+    {PackKeys<float>, PackKeys<Float16>, PackKeys<BFloat16>, PackKeyBlocks},
+    {PackValues<float>, PackValues<Float16>, PackValues<BFloat16>, PackValueBlocks},
+    {TakeRow<float>, TakeRow<Float16>, TakeRow<BFloat16>, TakeRowOfBlocks},
+    {TakeRows<float>, TakeRows<Float16>, TakeRows<BFloat16>, TakeRowsOfBlocks},
+    {AreRowsBounded<float>, AreRowsBounded<Float16>, AreRowsBounded<BFloat16>, AreBlocksBounded},
+    {DotRows<float>, DotRows<Float16>, DotRows<BFloat16>, DotRowsOfBlocks},
     Exponentials2,
     NarrowRelative,
     AddLanes,

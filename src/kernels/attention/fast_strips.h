@@ -59,20 +59,20 @@ struct FastKernels {
   // These return false where a number is not finite or beyond kLargestValue.
   // Adjacent channels of `count` keys, null: 0. To the panels that FastBlock reads, of panel_channels, up to a whole
   // panel.
-  bool (*pack_keys[3])(float* to, const void* const* from, Index count, Index channels,
+  bool (*pack_keys[4])(float* to, const void* const* from, Index count, Index channels,
                        Index panel_channels) noexcept;
   // The same of values; channels up to a whole vector are 0.
-  bool (*pack_values[3])(float* to, const void* const* from, Index count, Index channels) noexcept;
+  bool (*pack_values[4])(float* to, const void* const* from, Index count, Index channels) noexcept;
   // to[c] = factor * from[c]
-  bool (*take_row[3])(float* to, const void* from, Index channels, float factor) noexcept;
+  bool (*take_row[4])(float* to, const void* from, Index channels, float factor) noexcept;
   // The same of `count` rows, written `width` apart. from[n] null: 0; factors null: 1.
-  bool (*take_rows[3])(float* to, Index width, const void* const* from, Index count, Index channels,
+  bool (*take_rows[4])(float* to, Index width, const void* const* from, Index count, Index channels,
                        const float* factors) noexcept;
-  // Rows that lie `stride` elements apart. Whether that holds for factor * from[n][c]; whether it does for a and b, of
+  // Rows that lie `stride` elements apart, of blocks bytes. Whether that holds for factor * from[n][c]; whether it does for a and b, of
   // which sums[n] becomes the product.
-  bool (*are_bounded[3])(const void* from, Index stride, Index count, Index channels,
+  bool (*are_bounded[4])(const void* from, Index stride, Index count, Index channels,
                          float factor) noexcept;
-  bool (*dot_rows[3])(const void* a, Index a_stride, const void* b, Index b_stride, Index count,
+  bool (*dot_rows[4])(const void* a, Index a_stride, const void* b, Index b_stride, Index count,
                       Index channels, float* sums) noexcept;
 
   // x[n] = 2^x[n], relative error below 3e-7; 0 below kSmallestExponent. n: whole vectors. The loop that limits a strip.
@@ -97,9 +97,9 @@ struct FastKernels {
   void (*put_rows[3])(void* const* to, const float* out, Index count, Index rows, Index channels,
                       const float* factors) noexcept;
 };
-// Of f32, f16 and bf16: the index into the arrays above.
+// Of f32, f16, bf16 and q8_0 blocks: the index into the arrays above.
 inline std::size_t fast_type(DType type) noexcept {
-  return type == DType::f32 ? 0 : type == DType::f16 ? 1 : 2;
+  return type == DType::f32 ? 0 : type == DType::f16 ? 1 : type == DType::bf16 ? 2 : 3;
 }
 const FastKernels& fast_kernels(Isa);
 

@@ -9,7 +9,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/element-inl.h"
+#include "kernels/q8_0-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -52,9 +52,35 @@ void tile(double* HWY_RESTRICT to, const void* const* from, Index rows, Index ch
   }
 }
 
+// Blocks by way of floats, which hold their numbers.
+void row_of_blocks(double* to, const void* from, Index channels) noexcept {
+  const auto* block = static_cast<const std::byte*>(from);
+  HWY_ALIGN float x[kQ8Numbers];
+  for (Index c = 0; c < channels; c += kQ8Numbers, block += kQ8Bytes) {
+    ReadBlock(block, x);
+    widen(to + c, x, kQ8Numbers);
+  }
+}
+void tile_of_blocks(double* HWY_RESTRICT to, const void* const* from, Index rows,
+                    Index channels) noexcept {
+  HWY_ALIGN float x[kTile][kQ8Numbers];
+  const void* some[kTile];
+  for (Index c = 0; c < channels; c += kQ8Numbers, to += kQ8Numbers * kTile) {
+    for (Index j = 0; j < rows; ++j) {
+      ReadBlock(static_cast<const std::byte*>(from[j]) + c / kQ8Numbers * kQ8Bytes, x[j]);
+      some[j] = x[j];
+    }
+    tile<float>(to, some, rows, kQ8Numbers);
+  }
+}
+
 template <class T>
 constexpr WidenKernels kWiden{row<T>, tile<T>};
-constexpr WidenTable kTable{kWiden<double>, kWiden<float>, kWiden<Float16>, kWiden<BFloat16>};
+constexpr WidenTable kTable{kWiden<double>,
+                            kWiden<float>,
+                            kWiden<Float16>,
+                            kWiden<BFloat16>,
+                            {row_of_blocks, tile_of_blocks}};
 }  // namespace
 
 const WidenTable* table_of_widen() {
@@ -70,7 +96,7 @@ namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_widen);
 const WidenKernels& widen_kernels(Isa isa, DType type) {
   const auto& t = isa_kernels(HWY_DISPATCH_TABLE(table_of_widen), isa);
-  return *kernels_of_type(type, t.f64, t.f32, t.f16, t.bf16);
+  return type == DType::u8 ? t.q8_0 : *kernels_of_type(type, t.f64, t.f32, t.f16, t.bf16);
 }
 }  // namespace posenc::v0::detail
 #endif

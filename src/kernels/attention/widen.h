@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of a float type as doubles: as rows, or as the tiles that ExactRowKernels::dots reads.
+// Vectors of a float type, or of q8_0 blocks, as doubles: as rows, or as the tiles that ExactRowKernels::dots reads.
 #pragma once
 #include "kernels/attention/args.h"
 #include "posenc/core/isa.h"
@@ -13,8 +13,8 @@ struct WidenKernels {
   void (*tile)(double* to, const void* const* from, Index rows, Index channels) noexcept;
 };
 struct WidenTable {
-  WidenKernels f64, f32, f16, bf16;
+  WidenKernels f64, f32, f16, bf16, q8_0;
 };
-const WidenKernels& widen_kernels(Isa, DType);  // a float type
+const WidenKernels& widen_kernels(Isa, DType);  // a float type, or u8 of q8_0 blocks
 
 }  // namespace posenc::v0::detail
