@@ -98,7 +98,7 @@ void Attention::make_plan(nb::handle encodings) {
       past ? std::make_shared<KeptPlan>(make()) : kept_plan(plan_key(texts, sizes, length), make);
   const nb::object regions = options().get("regions");
   if (regions.is_none()) return;
-  regions_.emplace(call_, regions, texts, length);
+  regions_.emplace(regions, texts);
   args().regions = regions_->list();
 }
 
@@ -128,6 +128,7 @@ void Attention::require_in_place() const {
   call_.require_in_place();
   parameters_.require_in_place(kWho);
   inputs_.require_in_place(kWho);
+  if (regions_) regions_->require_in_place();
   made_.require_in_place(kWho);
 }
 
@@ -172,7 +173,6 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   want_array("head_scale", args().head_scale, g.head_scale);
   want_array("mix_before", args().mix_before, g.mix_before);
   want_array("mix_after", args().mix_after, g.mix_after);
-  if (regions_ && (g.q.data != nullptr || g.k.data != nullptr)) g.regions = regions_->gradients(t);
   std::vector<NamedGradient> named_gradients;
   const auto want = [&](const NamedBorrowed& from, const std::string& prefix, nb::dict& into) {
     for (const auto& [name, array] : from.arrays)
@@ -189,7 +189,6 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
       whole.is_none() ? ConstAttentionResult(made_.result) : of_whole.result;
   run_interruptible(team_, [&](const Executor& e) {
     lowered_->backward(args(), inputs, result, d_result, g, named_gradients, e);
-    if (regions_ && !g.regions.empty()) regions_->pull_back(g.q, g.k);
   });
   all["parameters"] = of_parameters;
   all["inputs"] = of_inputs;

@@ -204,6 +204,20 @@ def test_gradients_through_regions(random):
         posenc.attend(ROPE, q, k, v, regions=[(q, k)])
 
 
+def test_regions_of_pages(random):
+    q, k, v = random.normal(size=(3, 24, 2, 8))
+    regions = posenc.self_extend(range(23, 24), range(24), window=8, group=3, ratio="floored")
+    want = posenc.attend(ROPE, q[-1:], k, v, causal=True, regions=regions)
+    table = [[*range(5, -1, -1)]]
+    got = posenc.attend(ROPE, q[-1:], k.reshape(6, 4, 2, 8)[::-1], v.reshape(6, 4, 2, 8)[::-1], causal=True, regions=regions,
+                        block_table=table, key_length=[24])
+    assert numpy.abs(got.out - want.out).max() < 1e-13
+    narrow = posenc.attend(ROPE, q[-1:].astype(numpy.float32), k.astype(numpy.float32).reshape(6, 4, 2, 8)[::-1],
+                           v.astype(numpy.float32).reshape(6, 4, 2, 8)[::-1], causal=True, regions=regions, block_table=table,
+                           key_length=[24])
+    assert narrow.explain_plan()["engine"] == "fast" and numpy.abs(narrow.out - want.out).max() < 1e-5
+
+
 def test_distances_that_are_drawn(random):
     q, k, v = random.normal(size=(3, 6, 2, 8))
     past = posenc.random_distances(40, 6, seed=3)

@@ -174,7 +174,7 @@ AT = {"old_positions": numpy.array([[0], [4]]), "new_positions": numpy.array([[4
     (lambda: PLAN.move(keys_of(), old_positions=range(3), new_positions=range(4)), r"\[rerotate\] old positions must be 4, got 3"),
     (lambda: PLAN.move(keys_of(), old_positions=None, new_positions=range(4)), r"\[rerotate\] old_positions must be given"),
     (lambda: PLAN.move(keys_of(), old_positions=range(4), new_positions=[0, 1, 2, 2**37 + 1]), r"\[rerotate\] new positions must be at most 2\^37"),
-    (lambda: posenc.RerotationPlan(ROPE, ROPE, "q8_0").move(keys_of(), **MOVE), r"\[rerotate\] dtype of keys in q8_0 blocks must be u8, got \"f32\""),
+    (lambda: posenc.RerotationPlan(ROPE, ROPE, "q8_0").move(keys_of(), **MOVE), r"\[heads\] dtype of q8_0 blocks must be u8, got \"f32\""),
     (lambda: PLAN.move_into(POOLED[:2], POOLED[1:3], old_positions=range(4), new_positions=range(4), order="bthd"), r"\[rerotate\] "),
     (lambda: PLAN.move_pages(POOLED, [0, 6], **AT), r"\[rerotate\] page numbers must be within the 6 pages of the pool, got 6"),
     (lambda: PLAN.move_pages(POOLED, [2, 2], **AT), r"\[rerotate\] a page must not be written twice in one move, got 2"),

@@ -64,6 +64,11 @@ void check_ring(const AttentionArgs& a, const Group& group) {
     refuse(kRing, "results over parts of the keys do not merge in calls with " + std::string(why));
   if (!a.block_table.empty())
     refuse_field(kRing, "block_table", "must be empty: pages do not go round");
+  if (a.k.dtype == DType::u8 || a.v.dtype == DType::u8)
+    refuse_field(kRing, a.k.dtype == DType::u8 ? "k" : "v", "must not be in q8_0 blocks");
+  for (const ScoreRegion& r : a.regions)
+    if (r.qk.q.dim == 0)
+      refuse_field(kRing, "regions", "must have q and k of their own, and no rotation");
   const Mask& m = a.mask;
   for (const auto& [view, name] :
        {std::pair{&m.visible, "mask.visible"}, std::pair{&m.bias, "mask.bias"}})

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "attention/block_call.h"
+#include "attention/q8_call.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/isa.h"
 #include "posenc/rotary/rope.h"
@@ -15,11 +15,11 @@ namespace posenc {
 namespace {
 
 using ::testing::HasSubstr;
-using Which = BlockCall::Which;
+using Which = Q8Call::Which;
 constexpr Which kWhichOfBoth[] = {Which::k, Which::v, Which::both};
 
 // In both engines.
-std::string wrong_of_blocks(const BlockCall& call) {
+std::string wrong_of_blocks(const Q8Call& call) {
   AttentionArgs exact = call.args;
   exact.exact = true;
   return call.wrong() + wrong_of_fast(of_attend(exact), call.plain(), DType::f32);
@@ -27,7 +27,7 @@ std::string wrong_of_blocks(const BlockCall& call) {
 
 TEST(BlockKeys, ManyQueriesAndTheirGradients) {
   const auto expect_right = [](Which which, Index queries) {
-    BlockCall call(1, queries, 130, 4, 2, 64, 96, 1);
+    Q8Call call(1, queries, 130, 4, 2, 64, 96, 1);
     call.use_blocks(which);
     call.args.mask.causal = true;
     EXPECT_EQ(wrong_of_blocks(call), "");
@@ -44,7 +44,7 @@ TEST(BlockKeys, ManyQueriesAndTheirGradients) {
 
 TEST(BlockKeys, GradientsOfTheExactEngine) {
   for (const Which which : kWhichOfBoth) {
-    BlockCall call(2, 9, 40, 4, 2, 32, 64, 2);
+    Q8Call call(2, 9, 40, 4, 2, 32, 64, 2);
     call.use_blocks(which);
     EXPECT_EQ(
         differences(of_engine(call.args), of_reference(call.plain(), call.args), 0x1p-22, 1e-5),
@@ -58,11 +58,11 @@ TEST(BlockKeys, FewQueriesReadTheCacheAsItLies) {
     for (const Which which : kWhichOfBoth)
       for (const Index queries : {1, 2, 3, 4})
         for (const Index dim : {32, 128}) {
-          BlockCall call(1, queries, 100, 4, 2, dim, 160 - dim, 3);
+          Q8Call call(1, queries, 100, 4, 2, dim, 160 - dim, 3);
           call.use_blocks(which);
           EXPECT_EQ(wrong_of_blocks(call), "") << isa_name(isa) << " " << queries << " " << dim;
         }
-    BlockCall shared(1, 1, 200, 8, 1, 64, 64, 4);
+    Q8Call shared(1, 1, 200, 8, 1, 64, 64, 4);
     shared.use_blocks();
     EXPECT_EQ(wrong_of_blocks(shared), "") << isa_name(isa);
   }
@@ -72,7 +72,7 @@ TEST(BlockKeys, FewQueriesReadTheCacheAsItLies) {
 // Keys side by side become pages of 10 in reverse.
 TEST(BlockKeys, Pages) {
   for (const Index queries : {1, 40}) {
-    BlockCall call(1, queries, 300, 4, 2, 64, 64, 5);
+    Q8Call call(1, queries, 300, 4, 2, 64, 64, 5);
     call.use_blocks();
     const AttentionArgs plain = call.plain();
     std::vector<Index> table;
@@ -102,7 +102,7 @@ TEST(BlockKeys, StagesChangeTheNumbersOfBlocks) {
   const RotarySpec spec = resolve(Rope{.head_dim = 64, .pairing = Pairing::half_split});
   const Stage stages[] = {{.kind = StageKind::rotate, .rotary = &spec}, {.kind = StageKind::l2}};
   for (const Index queries : {1, 30}) {
-    BlockCall call(1, queries, 100, 2, 1, 64, 32, 6);
+    Q8Call call(1, queries, 100, 2, 1, 64, 32, 6);
     call.use_blocks();
     call.args.prepare = stages;
     call.args.scale = 3;
@@ -114,7 +114,7 @@ TEST(BlockKeys, StagesChangeTheNumbersOfBlocks) {
 // The rest of a stick goes to the value of the query's own key.
 TEST(BlockKeys, SticksThatKeepTheirRest) {
   for (const Index queries : {1, 50}) {
-    BlockCall call(1, queries, 80, 2, 1, 32, 32, 7);
+    Q8Call call(1, queries, 80, 2, 1, 32, 32, 7);
     call.use_blocks();
     call.args.normalisation = Normalisation::stick_breaking_own;
     call.args.mask.causal = true, call.args.mask.window_right = -1;
@@ -137,7 +137,7 @@ TEST(BlockKeys, TermsReadTheNumbersOfK) {
   again.query.content = again.key.content = true, again.scale = 0.1;
   for (const Term& term : {Term(by_row), Term(again)})
     for (const Index queries : {1, 3, 50}) {
-      BlockCall call(1, queries, 90, 2, 2, 32, 32, 8);
+      Q8Call call(1, queries, 90, 2, 2, 32, 32, 8);
       call.use_blocks();
       call.args.terms = std::span(&term, 1);
       EXPECT_EQ(wrong_of_blocks(call), "") << queries;
@@ -147,7 +147,7 @@ TEST(BlockKeys, TermsReadTheNumbersOfK) {
 
 // Far keys of a steep slope are left out by their lengths.
 TEST(BlockKeys, SteepSlopes) {
-  BlockCall call(1, 200, 400, 2, 1, 32, 32, 13);
+  Q8Call call(1, 200, 400, 2, 1, 32, 32, 13);
   call.use_blocks();
   call.args.mask.causal = true;
   const std::vector<double> slopes{-0.5, 0.5, -0.9, 0.9};
@@ -159,7 +159,7 @@ TEST(BlockKeys, SteepSlopes) {
 // A NaN where nobody sees it changes nothing; where it is seen, the query is NaN.
 TEST(BlockKeys, BlocksWithoutNumbers) {
   for (const Index queries : {1, 40}) {
-    BlockCall call(1, queries, 100, 1, 1, 64, 64, 9);
+    Q8Call call(1, queries, 100, 1, 1, 64, 64, 9);
     call.use_blocks();
     std::vector<std::uint8_t> visible(100, 1);
     visible[7] = 0;
@@ -174,14 +174,14 @@ TEST(BlockKeys, BlocksWithoutNumbers) {
 
 TEST(BlockKeys, AnyNumberOfThreadsGivesTheSameBits) {
   for (const Index queries : {1, 100}) {
-    BlockCall call(2, queries, queries == 1 ? 5000 : 300, 4, 2, 32, 32, 10);
+    Q8Call call(2, queries, queries == 1 ? 5000 : 300, 4, 2, 32, 32, 10);
     call.use_blocks();
     expect_same_bits(call.args);
   }
 }
 
-std::string says_of_blocks(const std::function<void(BlockCall&, AttentionGradients&)>& change) {
-  BlockCall call(1, 3, 5, 2, 1, 64, 32, 11);
+std::string says_of_blocks(const std::function<void(Q8Call&, AttentionGradients&)>& change) {
+  Q8Call call(1, 3, 5, 2, 1, 64, 32, 11);
   call.use_blocks();
   AttentionGradients g;
   change(call, g);
@@ -199,7 +199,7 @@ std::string says_of_blocks(const std::function<void(BlockCall&, AttentionGradien
 
 TEST(BlockKeys, Refusals) {
   const auto call_says = [](const std::function<void(AttentionArgs&)>& change) {
-    return says_of_blocks([&](BlockCall& c, AttentionGradients&) { change(c.args); });
+    return says_of_blocks([&](Q8Call& c, AttentionGradients&) { change(c.args); });
   };
   EXPECT_THAT(
       call_says([](AttentionArgs& a) { a.k.dim = 67; }),
@@ -218,15 +218,15 @@ TEST(BlockKeys, Refusals) {
               HasSubstr("q must be f64, f32, f16 or bf16, got \"u8\""));
   std::vector<float> d(5 * 64);
   EXPECT_THAT(
-      says_of_blocks([&](BlockCall&, AttentionGradients& g) { g.k = heads(d.data(), 5, 1, 64); }),
+      says_of_blocks([&](Q8Call&, AttentionGradients& g) { g.k = heads(d.data(), 5, 1, 64); }),
       HasSubstr("gradient of k must not be given: q8_0 blocks have no gradient"));
   EXPECT_THAT(
-      says_of_blocks([&](BlockCall&, AttentionGradients& g) { g.v = heads(d.data(), 5, 1, 32); }),
+      says_of_blocks([&](Q8Call&, AttentionGradients& g) { g.v = heads(d.data(), 5, 1, 32); }),
       HasSubstr("gradient of v must not be given: q8_0 blocks have no gradient"));
 }
 
 TEST(BlockKeys, SchemesThatReadKeysWantNumbers) {
-  BlockCall call(1, 5, 5, 2, 2, 32, 32, 12);
+  Q8Call call(1, 5, 5, 2, 2, 32, 32, 12);
   call.use_blocks();
   std::vector<float> out(5 * 2 * 32);
   const AttentionResult r{heads(out.data(), 5, 2, 32), {}};

@@ -232,6 +232,17 @@ class RandomCall : protected RandomTensors {
     far.low = r_.integer(0, 3);
     if (chance(0.5)) far.high = far.low + 2;
     far.chunk = r_.integer(1, 2);
+    const bool last = stages_.empty() || stages_.back().kind == StageKind::rotate ||
+                      std::none_of(stages_.begin(), stages_.end(),
+                                   [](const Stage& s) { return s.kind == StageKind::rotate; });
+    if (!for_scheme_ && D % 2 == 0 && last && chance(0.6)) {
+      region_rotary_ = resolve(Rope{.head_dim = D, .base = 20, .pairing = Pairing::interleaved});
+      far.rotary = &region_rotary_;
+      far.query_positions = some_positions(B, Tq, r_.integer(0, 3));
+      far.key_positions = some_positions(key_rows_, Tk, 0);
+      regions_.push_back(far), plain_regions_.push_back(far);
+      return;
+    }
     const auto q = both(B, Tq, H, D, type_), k = both(key_rows_, Tk, divisor(), D, type_);
     far.qk = {q[0], k[0]};
     regions_.push_back(far);
@@ -357,7 +368,7 @@ class RandomCall : protected RandomTensors {
   DType k_type_ = DType::f64, v_type_ = DType::f64;
   Index sequences_ = 0, key_rows_ = 1;
   bool reals_ = false, counted_ = false, apart_ = false;
-  RotarySpec rotary_;
+  RotarySpec rotary_, region_rotary_;
   std::vector<Term> terms_;
   std::vector<Stage> stages_;
   std::vector<ScoreRegion> regions_, plain_regions_;

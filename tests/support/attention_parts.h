@@ -29,6 +29,8 @@ inline Index group(Index h, Index heads, Index groups) {
 
 // A call with q, k and v prepared and everybody's keys known. Rows of keys: one for each batch
 // entry, or for each sequence of a packed batch that reads pages.
+struct Pulled;
+
 class Call {
  public:
   explicit Call(const AttentionArgs&);
@@ -37,6 +39,7 @@ class Call {
   Index B, R, H, G, Tq, Tk, D, V;  // R: rows of keys
   // [B, Tq, H, D] without the query factor, [R, Tk, G, D], [R, Tk, G, V]
   Numbers q, k, v;
+  std::vector<Numbers> region_q, region_k;  // of regions with a rotation: q and k with it
   std::vector<Numbers> q_before, k_before;  // of each stage
   std::vector<char> visible;                // [B, H, Tq, Tk]
 
@@ -98,7 +101,7 @@ class Call {
   }
 
   // Gradients of the prepared tensors -> those of the call's, through the stages.
-  void pull_prepared(Numbers d_q, Numbers d_k, Numbers d_v, const AttentionGradients&) const;
+  void pull_prepared(Pulled, const AttentionGradients&) const;
 
  private:
   void gather();
@@ -111,8 +114,14 @@ class Call {
 
 // Gradients on the way: of g_i q_i, k and v as prepared.
 struct Pulled {
-  explicit Pulled(const Call& c) : q(c.q.size(), 0.0), k(c.k.size(), 0.0), v(c.v.size(), 0.0) {}
+  explicit Pulled(const Call& c)
+      : q(c.q.size(), 0.0),
+        k(c.k.size(), 0.0),
+        v(c.v.size(), 0.0),
+        region_q(c.region_q.size(), q),
+        region_k(c.region_k.size(), k) {}
   Numbers q, k, v;
+  std::vector<Numbers> region_q, region_k;
 };
 
 // Row of a term's table for the pair; -1: the term is disabled.

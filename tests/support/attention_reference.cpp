@@ -32,10 +32,15 @@ bool of_pairs(const Term& t) {
 // q and k of the pair, of the region that holds it or of the call.
 double content_query(const Call& c, int region, Index b, Index i, Index h, Index x) {
   if (region < 0) return c.query(b, i, h, x);
+  const auto n = static_cast<std::size_t>(region);
+  if (c.args.regions[n].rotary != nullptr)
+    return c.factor(b, i) * c.region_q[n][c.at_q(b, i, h, x)];
   return c.factor(b, i) * get(c.args.regions[static_cast<std::size_t>(region)].qk.q, b, i, h, x);
 }
 double content_key(const Call& c, int region, Index b, Index i, Index j, Index h, Index x) {
   if (region < 0) return c.key(b, i, j, h, x);
+  const auto n = static_cast<std::size_t>(region);
+  if (c.args.regions[n].rotary != nullptr) return c.region_k[n][c.at_k(c.key_row(b, i), j, h, x)];
   const ConstHeads& k = c.args.regions[static_cast<std::size_t>(region)].qk.k;
   return get(k, c.key_row(b, i), j, group(h, c.H, k.heads), x);
 }
@@ -196,7 +201,14 @@ void pull_content(const Call& c, const Forward& f, const Numbers& d_content,
         pulled.k[c.at_k(r, j, h, x)] += dk;
         continue;
       }
-      const ConstQK& own = a.regions[static_cast<std::size_t>(region)].qk;
+      const auto of = static_cast<std::size_t>(region);
+      if (a.regions[of].rotary != nullptr) {
+        add(g.query_factor, {b, i}, dq * c.region_q[of][c.at_q(b, i, h, x)]);
+        pulled.region_q[of][c.at_q(b, i, h, x)] += dq * c.factor(b, i);
+        pulled.region_k[of][c.at_k(r, j, h, x)] += dk;
+        continue;
+      }
+      const ConstQK& own = a.regions[of].qk;
       add(g.query_factor, {b, i}, dq * get(own.q, b, i, h, x));
       if (g.regions.empty()) continue;
       const QK& to = g.regions[static_cast<std::size_t>(region)];
@@ -277,7 +289,7 @@ void attention_backward(const AttentionArgs& a, const ConstHeads& d_out,
   pull_terms(c, d_terms, g, pulled);
   pull_content(c, f, d_content, g, pulled);
   pull_factor(c, g, pulled);
-  c.pull_prepared(std::move(pulled.q), std::move(pulled.k), std::move(pulled.v), g);
+  c.pull_prepared(std::move(pulled), g);
 }
 
 }  // namespace posenc::support

@@ -82,6 +82,17 @@ void rotate_all(const Call& c, const Stage& s, Numbers& q, Numbers& k, Numbers& 
   if (s.value) rotate(*s.rotary, v, {c.R, c.Tk, c.G, c.V}, a.key_positions, false, mode);
 }
 
+// q and k of regions with a rotation, in place.
+void rotate_regions(const Call& c, std::vector<Numbers>& q, std::vector<Numbers>& k,
+                    RotateMode mode) {
+  for (std::size_t n = 0; n < c.args.regions.size(); ++n) {
+    const ScoreRegion& r = c.args.regions[n];
+    if (r.rotary == nullptr) continue;
+    rotate(*r.rotary, q[n], {c.B, c.Tq, c.H, c.D}, r.query_positions, false, mode);
+    rotate(*r.rotary, k[n], {c.R, c.Tk, c.G, c.D}, r.key_positions, true, mode);
+  }
+}
+
 }  // namespace
 
 Call::Call(const AttentionArgs& a)
@@ -144,10 +155,25 @@ void Call::prepare() {
     if (!only_given || !s.q.empty()) run_stage(s, q, H, D, s.q);
     if (!only_given || !s.k.empty()) run_stage(s, k, G, D, s.k);
   }
+  // In place of the call's rotation, which is the last stage.
+  const bool rotated = !args.prepare.empty() && args.prepare.back().kind == StageKind::rotate;
+  region_q.assign(args.regions.size(), rotated ? q_before.back() : q);
+  region_k.assign(args.regions.size(), rotated ? k_before.back() : k);
+  rotate_regions(*this, region_q, region_k, RotateMode::forward);
 }
 
-void Call::pull_prepared(Numbers d_q, Numbers d_k, Numbers d_v, const AttentionGradients& g) const {
-  for (std::size_t n = args.prepare.size(); n-- > 0;) {
+void Call::pull_prepared(Pulled p, const AttentionGradients& g) const {
+  Numbers &d_q = p.q, &d_k = p.k, &d_v = p.v;
+  rotate_regions(*this, p.region_q, p.region_k, RotateMode::gradient);
+  std::size_t n = args.prepare.size();
+  if (n > 0 && args.prepare.back().kind == StageKind::rotate)
+    rotate_all(*this, args.prepare[--n], d_q, d_k, d_v, RotateMode::gradient);
+  for (std::size_t r = 0; r < args.regions.size(); ++r) {
+    if (args.regions[r].rotary == nullptr) continue;
+    for (std::size_t i = 0; i < d_q.size(); ++i) d_q[i] += p.region_q[r][i];
+    for (std::size_t i = 0; i < d_k.size(); ++i) d_k[i] += p.region_k[r][i];
+  }
+  while (n-- > 0) {
     const Stage& s = args.prepare[n];
     if (s.kind == StageKind::rotate) {
       rotate_all(*this, s, d_q, d_k, d_v, RotateMode::gradient);

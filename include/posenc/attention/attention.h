@@ -75,14 +75,20 @@ struct Mask {
   ConstTensorView query_cu_seqlens{}, key_cu_seqlens{};
 };
 
-// For pairs with floor(pq / chunk) - floor(pk / chunk) in [low, high] on `axis`, the score uses these q
-// and k (prepared, of the shapes of the call's; k with any G heads): Self-Extend, ReRoPE, dual chunk
-// (positions/distance_map.h). The first region that contains a pair applies. Terms use the q and k of
-// the call.
+// For pairs with floor(pq / chunk) - floor(pk / chunk) in [low, high] on `axis`, the score uses another q
+// and k: Self-Extend, ReRoPE, dual chunk (positions/distance_map.h). The first region that contains a pair
+// applies. Terms use the q and k of the call. Either
+//   qk: as prepared, of the shapes of the call's; k with any G heads, without pages, or
+//   rotary: the call's own q and k, pages and blocks too, rotated by these positions. They go through
+//     `prepare` before, whose rotation, if there is one, must be the last stage and is left out. Gradients
+//     come back to q and k of the call.
 struct ScoreRegion {
   ConstQK qk{};
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
   std::int32_t axis = 0;
+  // Kept alive by the caller. In a call of a plan the plan's own rotation if both qk and rotary are absent.
+  const RotarySpec* rotary = nullptr;
+  Positions query_positions{}, key_positions{};  // of rotary; one row or one for each of q and of k
 };
 
 // stick_breaking: P_ij = sigma(S_ij) times the product of (1 - sigma(S_it)) over the visible keys t
@@ -96,7 +102,8 @@ struct EnumNames<Normalisation> {
 };
 
 struct AttentionArgs {
-  // Any float types: those of k and v may differ from that of q and from each other (a cache in 16 bits).
+  // Any float types: those of k and v may differ from that of q and from each other (a cache in 16 bits). k and v may
+  // also be q8_0 blocks (key_blocks), which have no gradients; D is then a multiple of 32.
   ConstHeads q{};  // [B, Tq, H, D]
   ConstHeads k{};  // [B, Tk, G, D]
   ConstHeads v{};  // [B, Tk, G, Dv]
@@ -146,7 +153,7 @@ struct AttentionGradients {
   Heads q{}, k{}, v{};  // of the call's arrays, before `prepare`; paged: shaped like the pages
   std::span<const StageGradient> prepare{};
   std::span<const TermGradient> terms{};
-  std::span<const QK> regions{};
+  std::span<const QK> regions{};  // of qk
   TensorView head_scale{}, query_factor{}, sink{};
   TensorView bias{};  // broadcast axes are summed
   TensorView mix_before{}, mix_after{};

@@ -245,7 +245,7 @@ Q = torch.zeros(1, 2, 4, 8)
     (lambda: posenc.torch.attend(None, Q, Q, Q), r"\[attention\] order must be given"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="tdhb"), r"order|layout"),
     (lambda: posenc.torch.attend(None, Q.int(), Q, Q, order="bhtd"), r"dtype must be f64, f32, f16 or bf16"),
-    (lambda: posenc.torch.attend(None, Q, Q.double(), Q, order="bhtd"), r"\[attention"),
+    (lambda: posenc.torch.attend(None, Q, Q.int(), Q, order="bhtd"), r"dtype must be f64, f32, f16 or bf16"),
     (lambda: posenc.torch.attend("t5 bidirectional=true", Q, Q, Q, order="bhtd"), r"table"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", window=[1]), r"window must be two whole numbers"),
     (lambda: posenc.torch.attend("alibi", Q, Q, Q, order="bhtd", softcap_after_terms=True), r"softcap_after_terms needs a softcap, got 0"),

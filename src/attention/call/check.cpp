@@ -10,6 +10,7 @@
 #include "core/q8_0.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "posenc/rotary/spec.h"
 
 namespace posenc::inline v0 {
 namespace detail {
@@ -102,7 +103,31 @@ void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
   if (rotates) needs_axis(a, 0, what);
 }
 
-void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
+// The call's own q and k rotated once more.
+void check_rotated_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
+  if (r.qk.q.dim != 0 || r.qk.k.dim != 0)
+    refuse_sentence(kAttention, "regions", "a region must not have both qk and rotary");
+  if (r.rotary->head_dim != s.dim)
+    refuse_number(kAttention, "regions",
+                  "rotary of a region must have the head size of q, " + std::to_string(s.dim),
+                  r.rotary->head_dim);
+  for (const Stage& g : a.prepare)
+    if (g.kind == StageKind::rotate && &g != &a.prepare.back())
+      refuse_sentence(kAttention, "prepare",
+                      "the rotation must be the last stage where a region has rotary");
+  const std::pair<const Positions*, Index> sides[] = {{&r.query_positions, s.queries},
+                                                      {&r.key_positions, s.keys}};
+  for (const auto& [p, tokens] : sides) {
+    const bool query = p == &r.query_positions;
+    const char* what = query ? "query_positions of a region" : "key_positions of a region";
+    if (p->data == nullptr && tokens > 0)
+      refuse_sentence(kAttention, what, std::string(what) + " must be given with its rotary");
+    check_positions(*p, query ? s.batch : s.key_rows, tokens, what);
+  }
+}
+
+// Numbers of its own.
+void check_given_region(const CallSizes& s, const ScoreRegion& r) {
   const auto given = [&](const ConstHeads& x, Index rows, Index tokens) {
     return x.batch == rows && x.tokens == tokens && x.dim == s.dim && is_float(x.dtype) &&
            (x.data != nullptr || rows == 0 || tokens == 0);
@@ -113,6 +138,15 @@ void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion&
     refuse_shape(kAttention, "q of a region", "must be like that of the call", shape_text(r.qk.q));
   if (!given(r.qk.k, s.key_rows, s.keys) || !fits(r.qk.k.heads, divisor_of(s.heads)))
     refuse_shape(kAttention, "k of a region", "must be like that of the call", shape_text(r.qk.k));
+  if (r.query_positions.data != nullptr || r.key_positions.data != nullptr)
+    refuse_sentence(kAttention, "regions", "positions of a region need its rotary");
+}
+
+void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
+  if (r.rotary != nullptr)
+    check_rotated_region(a, s, r);
+  else
+    check_given_region(s, r);
   if (r.chunk < 1)
     refuse_number(kAttention, "chunk", "the chunk of a region must be positive", r.chunk);
   if (r.low > r.high)

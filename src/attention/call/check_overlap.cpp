@@ -83,6 +83,8 @@ OperandList operands_read(const AttentionArgs& a) {
   for (const ScoreRegion& r : a.regions) {
     put(all, "q of a region", r.qk.q);
     put(all, "k of a region", r.qk.k);
+    put(all, "query_positions of a region", r.query_positions);
+    put(all, "key_positions of a region", r.key_positions);
   }
   put_mask(all, a.mask);
   put(all, "sink", a.sink);

@@ -2,6 +2,7 @@
 // A checked call as every engine needs it: sizes, head groups, orders and positions. No element of
 // q, k or v is read.
 #pragma once
+#include <algorithm>
 #include <optional>
 
 #include "attention/call/grouping.h"
@@ -26,12 +27,18 @@ struct AxisView {
   double delta(Index b, Index i, Index r, Index j) const noexcept;
 };
 
+// A call with a region whose q and k are the call's own, rotated.
+inline bool rotates_regions(const AttentionArgs& a) noexcept {
+  return std::any_of(a.regions.begin(), a.regions.end(),
+                     [](const ScoreRegion& r) { return r.rotary != nullptr; });
+}
+
 struct ReadyCall : OrderView {
   // The call must have passed check_attention and check_attention_indices. The arena must outlive the
   // call and its copies.
   ReadyCall(const AttentionArgs&, CallArena&);
 
-  Index B, R, H, G, D, V;  // R: rows of keys, B unless packed queries read pages
+  Index B, R, H, G, D, V;       // R: rows of keys, B unless packed queries read pages
   ConstHeads given_k, given_v;  // by_numbers
   std::span<const AxisView> axes;
   bool all_heads = false;  // a row needs all heads at once

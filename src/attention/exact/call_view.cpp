@@ -2,6 +2,7 @@
 #include "attention/exact/call_view.h"
 
 #include "attention/exact/load_keys.h"
+#include "attention/exact/regions.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -22,15 +23,11 @@ CallView::CallView(const ReadyCall& call, const LoweredCall& prepared, bool back
     : ReadyCall(call), lowered(prepared) {
   load_keys(*this, backward, arena, executor);
   q = load_by_heads(args.q, arena, executor);
+  load_regions(*this, arena, executor);
   run_stages(*this, backward, arena, executor);
   make_key_tiles(*this, backward, arena, executor);
   terms = arena.made<TermView>(static_cast<Index>(args.terms.size()), [&](Index n) {
     return view_of(*this, static_cast<std::size_t>(n), backward, arena);
-  });
-  regions = arena.made<RegionView>(static_cast<Index>(args.regions.size()), [&](Index n) {
-    const ConstQK& qk = args.regions[static_cast<std::size_t>(n)].qk;
-    return RegionView{load_by_heads(qk.q, arena, executor), load_by_heads(qk.k, arena, executor),
-                      qk.k.heads};
   });
   mix_before = mix_of(args.mix_before, arena);
   mix_after = mix_of(args.mix_after, arena);

@@ -66,6 +66,7 @@ struct TermView {
 struct RegionView {
   std::span<const double> q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
   Index groups = 1;
+  const RotaryPlan* rotation = nullptr;  // of the call's own q and k
 };
 
 struct CallView : ReadyCall {
@@ -89,7 +90,7 @@ struct CallView : ReadyCall {
   bool streams = false;
   std::span<const std::uint8_t> seen;  // [R, tiles]: some query may see a key of the tile
   std::span<const TermView> terms;
-  std::span<const RegionView> regions;
+  std::span<RegionView> regions;
   std::span<const double> mix_before, mix_after;  // [H, H]
 
   bool is_seen(Index r, Index tile) const noexcept {
@@ -123,8 +124,13 @@ void run_stages(CallView&, bool backward, CallArena&, const Executor&);
 // Keys of one group through the stages, [tokens, D], where the call streams them.
 void run_key_stages(const CallView&, Index r, Index g, Run some, double* k) noexcept;
 // Gradients of q, k and v as prepared. array_sums: for the largest array of a stage.
+// And of regions whose q and k are those of the call, rotated.
+struct RegionPull {
+  std::span<double> q, k;
+};
 struct StagePull {
   std::span<double> q, k, v, array_sums;
+  std::span<const RegionPull> regions;
 };
 void pull_stages(const CallView&, const StagePull&, const AttentionGradients&, const Executor&);
 

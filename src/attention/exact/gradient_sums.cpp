@@ -73,7 +73,7 @@ void SharedSum::start(Index slices, CallArena& arena) {
   x_ = zeros(size_ * slices, arena);
 }
 
-std::span<const double> SharedSum::total() noexcept {
+std::span<double> SharedSum::total() noexcept {
   return add_up(x_, size_);
 }
 
@@ -81,11 +81,15 @@ GradientSums::GradientSums(const CallView& c, const AttentionGradients& g, CallA
     : region_q(arena.objects<std::span<double>>(static_cast<Index>(c.regions.size()))),
       region_k(arena.objects<SharedSum>(static_cast<Index>(c.regions.size()))),
       terms(arena.objects<TermSums>(static_cast<Index>(c.terms.size()))),
+      rotated_(arena.objects<RegionPull>(static_cast<Index>(c.regions.size()))),
       k_size_(c.R * c.G * c.Tk * c.D),
       v_size_(c.R * c.G * c.Tk * c.V) {
-  if (!c.args.prepare.empty()) q = zeros(static_cast<Index>(c.q.size()), arena);
+  if (!c.args.prepare.empty() || rotates_regions(c.args))
+    q = zeros(static_cast<Index>(c.q.size()), arena);
   for (std::size_t n = 0; n < c.regions.size(); ++n) {
-    const bool wanted_k = !g.regions.empty() && g.regions[n].k.data != nullptr;
+    const bool rotated = c.args.regions[n].rotary != nullptr;
+    // Of rotated ones what comes back to k goes to the arrays of stages too.
+    const bool wanted_k = rotated || (!g.regions.empty() && g.regions[n].k.data != nullptr);
     region_q[n] = zeros(static_cast<Index>(c.regions[n].q.size()), arena);
     region_k[n].want(wanted_k, static_cast<Index>(c.regions[n].k.size()));
   }
@@ -129,9 +133,13 @@ void GradientSums::start(const CallView& c, Index slices, Index cuts, CallArena&
 
 void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
                            const Executor& executor) {
-  for (std::size_t n = 0; !g.regions.empty() && n < c.regions.size(); ++n) {
-    add_to(g.regions[n].q, region_q[n]);
-    add_to(g.regions[n].k, region_k[n].total());
+  for (std::size_t n = 0; n < c.regions.size(); ++n) {
+    if (c.args.regions[n].rotary != nullptr) {
+      rotated_[n] = {region_q[n], region_k[n].total()};
+    } else if (!g.regions.empty()) {
+      add_to(g.regions[n].q, region_q[n]);
+      add_to(g.regions[n].k, region_k[n].total());
+    }
   }
   for (std::size_t n = 0; !g.terms.empty() && n < terms.size(); ++n)
     add_term_sums(terms[n], c.terms[n], g.terms[n]);
@@ -140,7 +148,7 @@ void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
   add_to(g.sink, sink.total());
   add_to(g.mix_before, mix_before.total());
   add_to(g.mix_after, mix_after.total());
-  pull_stages(c, {q, add_up(k, k_size_), add_up(v, v_size_), array_sums_}, g, executor);
+  pull_stages(c, {q, add_up(k, k_size_), add_up(v, v_size_), array_sums_, rotated_}, g, executor);
 }
 
 Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice, CallArena& arena)

@@ -17,7 +17,7 @@ class SharedSum {
   double* slice(Index n) noexcept {
     return size_ == 0 || x_.data() == nullptr ? nullptr : x_.data() + n * size_;
   }
-  std::span<const double> total() noexcept;  // once
+  std::span<double> total() noexcept;  // once
 
  private:
   Index size_ = 0;
@@ -58,6 +58,7 @@ struct GradientSums {
  private:
   template <class F>
   void each_shared(const F& fn);
+  std::span<RegionPull> rotated_;
   Index k_size_ = 0, v_size_ = 0;
   std::span<double> array_sums_;  // of stages
 };

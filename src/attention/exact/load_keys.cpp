@@ -20,8 +20,9 @@ Index keys_tiles_size(const CallView& c, Index channels) {
 
 // Keys are read as rows beside their products with q.
 bool reads_key_rows(const AttentionArgs& a, bool backward) {
-  return backward || std::any_of(a.terms.begin(), a.terms.end(),
-                                 [](const Term& t) { return term_arrays(t).key.content; });
+  return backward || rotates_regions(a) ||
+         std::any_of(a.terms.begin(), a.terms.end(),
+                     [](const Term& t) { return term_arrays(t).key.content; });
 }
 // Values are read as they are given, and by their weights alone.
 bool streams_values(const AttentionArgs& a) {

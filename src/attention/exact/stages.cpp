@@ -2,22 +2,14 @@
 // q, k and v through the stages of a call, and the gradients of what came out back to the caller's.
 #include <cmath>
 
-#include "attention/call/rotation_positions.h"
-#include "attention/exact/call_view.h"
 #include "attention/exact/gradient_sums.h"
 #include "attention/exact/load_keys.h"
+#include "attention/exact/regions.h"
+#include "attention/exact/rotation.h"
 #include "core/element.h"
-#include "posenc/rotary/plan.h"
 
 namespace posenc::inline v0::detail {
 namespace {
-
-// Where vectors [batch, heads, tokens, dim] of a stage lie.
-struct StageShape {
-  Index batch, heads, tokens, dim;
-  Index vectors() const noexcept { return batch * heads * tokens; }
-  Index head(Index vector) const noexcept { return vector / tokens % heads; }
-};
 
 // Entry [g, 0..] of an array [G, dim] as the head reads it.
 Index array_group(const ConstTensorView& array, Index head, Index heads) noexcept {
@@ -118,53 +110,10 @@ void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& 
   });
 }
 
-struct Rotation {
-  const CallView& c;
-  const RotaryPlan& plan;
-  RotateMode mode;
-  const Executor& executor;
-
-  // Tokens of all heads of one batch entry.
-  void apply(double* x, const StageShape& s, Index row, Run tokens, const Positions& p,
-             bool as_key) const {
-    const Heads h{x + (row * s.heads * s.tokens + tokens.begin) * s.dim,
-                  1,
-                  tokens.end - tokens.begin,
-                  s.heads,
-                  s.dim,
-                  s.heads * s.tokens * s.dim,
-                  s.dim,
-                  s.tokens * s.dim,
-                  1,
-                  DType::f64};
-    plan.apply(as_key ? QK{{}, h} : QK{h, {}}, slice_positions(p, row, tokens), mode, executor);
-  }
-  void queries(double* x, const StageShape& s) const {
-    if (s.vectors() == 0) return;
-    const Positions p = rotation_positions(plan.spec(), c.args.query_positions);
-    for (Index b = 0; b < s.batch; ++b) apply(x, s, b, {0, s.tokens}, p, false);
-  }
-  void check_keys(const StageShape& s) const {
-    if (s.vectors() > 0) rotation_positions(plan.spec(), c.args.key_positions);
-  }
-  // Those that some query may see.
-  void keys(double* x, const StageShape& s, bool as_key) const {
-    if (s.vectors() == 0) return;
-    const Positions p = rotation_positions(plan.spec(), c.args.key_positions);
-    for (Index r = 0; r < s.batch; ++r)
-      c.each_seen_run(r, [&](Run run) { apply(x, s, r, run, p, as_key); });
-  }
-};
-
-struct Shapes {
-  explicit Shapes(const CallView& c)
-      : q{c.B, c.H, c.Tq, c.D}, k{c.R, c.G, c.Tk, c.D}, v{c.R, c.G, c.Tk, c.V} {}
-  StageShape q, k, v;
-};
-
 void rotate_all(const CallView& c, std::size_t stage, const Shapes& shapes, double* q, double* k,
                 double* v, RotateMode mode, const Executor& executor) {
-  const Rotation rotation{c, *c.rotations[stage], mode, executor};
+  const Rotation rotation{
+      c, *c.rotations[stage], c.args.query_positions, c.args.key_positions, mode, executor};
   rotation.queries(q, shapes.q);
   if (c.streams) return rotation.check_keys(shapes.k);
   rotation.keys(k, shapes.k, true);
@@ -180,7 +129,7 @@ void find_rotations(CallView& c, CallArena& arena) {
     return stages[n].kind == StageKind::rotate && c.lowered.rotation(n) == nullptr;
   };
   for (std::size_t n = 0; n < stages.size(); ++n) own += makes(n) ? 1 : 0;
-  c.own_rotations.reserve(own);
+  c.own_rotations.reserve(own + c.args.regions.size());
   for (std::size_t n = 0; n < stages.size(); ++n)
     c.rotations[n] =
         makes(n) ? &c.own_rotations.emplace_back(*stages[n].rotary, DType::f64,
@@ -215,6 +164,7 @@ void run_stages(CallView& c, bool backward, CallArena& arena, const Executor& ex
   c.k_before = arena.objects<std::span<double>>(count);
   for (std::size_t n = 0; n < c.args.prepare.size(); ++n) {
     const Stage& s = c.args.prepare[n];
+    if (s.kind == StageKind::rotate) make_rotated_regions(c, arena, executor);
     if (backward && s.kind != StageKind::rotate)
       c.q_before[n] = copy_of(c.q), c.k_before[n] = copy_of(c.k);
     if (arena.counts()) continue;
@@ -234,6 +184,7 @@ void run_stages(CallView& c, bool backward, CallArena& arena, const Executor& ex
       run_stage(s, s.k, array_group(s.k, g, c.G), at + some.begin, at + some.end, c.D, c.k.data());
     });
   }
+  if (!ends_with_rotation(c.args)) make_rotated_regions(c, arena, executor);
 }
 
 void run_key_stages(const CallView& c, Index r, Index g, Run some, double* k) noexcept {
@@ -255,10 +206,12 @@ void run_key_stages(const CallView& c, Index r, Index g, Run some, double* k) no
 void pull_stages(const CallView& c, const StagePull& d, const AttentionGradients& g,
                  const Executor& executor) {
   const Shapes shapes(c);
+  if (!ends_with_rotation(c.args)) pull_rotated_regions(c, d, executor);
   for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
     const Stage& s = c.args.prepare[n];
     if (s.kind == StageKind::rotate) {  // the transpose of a rotation, its gain kept
       rotate_all(c, n, shapes, d.q.data(), d.k.data(), d.v.data(), RotateMode::gradient, executor);
+      if (n + 1 == c.args.prepare.size()) pull_rotated_regions(c, d, executor);
       continue;
     }
     const StageGradient to = g.prepare.empty() ? StageGradient{} : g.prepare[n];

@@ -358,7 +358,8 @@ bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
   c.curve_gradients.finish();
   c.weight_gradients.finish();
   c.region_gradients.finish(c, executor);
-  if (!c.args.prepare.empty()) pull_fast_stages(c, lowered, stage_sums, executor);
+  if (!c.args.prepare.empty() || rotates_regions(c.args))
+    pull_fast_stages(c, lowered, stage_sums, executor);
   return true;
 }
 

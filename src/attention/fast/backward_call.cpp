@@ -63,7 +63,7 @@ BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
   if (cut.slices > 1) q_sums = arena.array<float>(cut.slices * B * H * padded_rows() * q_width);
   if (head_parts > 1)
     key_sums = arena.array<float>(cut.pieces * padded_keys() * (q_width + g_width));
-  if (!args.prepare.empty()) {
+  if (!args.prepare.empty() || rotates_regions(args)) {
     prepared_q = arena.array<float>(B * Tq * H * D);
     prepared_k = arena.array<float>(B * Tk * G * D);
   }

@@ -39,7 +39,7 @@ struct BackwardCall : FastCall {
   std::span<float> key_sums;
   // Gradients of q, k and v are not initialised, and each number has one piece of work that writes it.
   bool writes = false;
-  // Gradients of q and k as prepared, [B][T][heads][D]. Empty: no stage comes before.
+  // Gradients of q and k as prepared, [B][T][heads][D]. Empty: they are the call's own.
   std::span<float> prepared_q, prepared_k;
   // [B][H][Tq]: q times its gradient, both without the factors of head and query. Empty: not wanted.
   std::span<double> along;

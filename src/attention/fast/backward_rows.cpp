@@ -128,7 +128,8 @@ void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& 
     c.gate_gradients.take_keys(w.tokens, count, w.gate_gradients);
   }
   find_tokens_of(c, c.given_v, b, h, keys, w);
-  c.kernels.pack_keys[fast_type(c.given_v.dtype)](w.values.data(), w.tokens.data(), count, c.V, c.V);
+  c.kernels.pack_keys[fast_type(c.given_v.dtype)](w.values.data(), w.tokens.data(), count, c.V,
+                                                  c.V);
 }
 
 double along_query(const BackwardCall& c, const ConstHeads& q, Index b, Index h, Index i,

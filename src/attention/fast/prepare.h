@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "attention/call/ready_call.h"
+#include "attention/fast/regions.h"
 #include "attention/lowered/lowered_call.h"
 #include "core/parallel.h"
 #include "kernels/attention/args.h"
@@ -20,6 +21,11 @@ struct StageCopy {
   Index batch = 0, tokens = 0, heads = 0, dim = 0;
   // Of k: one flag a tile, [rows of keys, tiles]. Tiles that no query may see hold anything. Empty: all are.
   std::span<const std::uint8_t> seen{};
+  std::span<const Index> ends{};  // of k in pages: tokens of each row that are there
+
+  Index end(Index b) const noexcept {
+    return ends.empty() ? tokens : ends[static_cast<std::size_t>(b)];
+  }
 
   Index size() const noexcept { return batch * tokens * heads * dim; }
   Heads some(Index b, Run t) const noexcept {
@@ -42,7 +48,8 @@ struct StageCopy {
         if (!wanted(t)) continue;
         const Index first = t;
         while (t + 1 < tiles && wanted(t + 1)) ++t;
-        fn(b, Run{first * kTile, std::min(tokens, (t + 1) * kTile)});
+        if (const Run run{first * kTile, std::min(end(b), (t + 1) * kTile)}; run.begin < run.end)
+          fn(b, run);
       }
   }
   // fn(vector) for each vector of them, by all threads.
@@ -63,16 +70,23 @@ struct StageInput {
   const float *q = nullptr, *k = nullptr;
 };
 struct PreparedQK {
-  ConstHeads q{}, k{};  // the call's own where there are no stages
+  ConstHeads q{}, k{};                 // the call's own where there are no stages
+  std::span<const ConstQK> regions{};  // with those that are q and k of the call, rotated
+  // Of all queries with each tile of keys. Not empty: the copy of k holds the keys of a tile as its only region has them,
+  // or as the call has; k of a rotated region holds those of tiles with several regions.
+  std::span<const RegionSet> sets{};
   std::span<const std::uint8_t> seen{};
   std::span<StageInput> before{};  // [stages], where gradients come back
 };
 enum class Keep : std::uint8_t { nothing, inputs };
 // A counting arena counts, and nothing is read.
-PreparedQK prepare_qk(const ReadyCall&, const LoweredCall&, Keep, CallArena&, const Executor&);
-// The rotation of stage n.
+PreparedQK prepare_qk(const ReadyCall&, const Regions&, const LoweredCall&, Keep, CallArena&,
+                      const Executor&);
+// The rotation of stage n, or of region n.
 void rotate_stage(const ReadyCall&, const LoweredCall&, std::size_t n, const StageCopy& q,
                   const StageCopy& k, RotateMode, const Executor&);
+void rotate_region(const ReadyCall&, const LoweredCall&, std::size_t n, const StageCopy& q,
+                   const StageCopy& k, RotateMode, const Executor&);
 // Why the stages of a call are not computed here; empty: they are.
 std::string_view stages_why_not(const AttentionArgs&) noexcept;
 

@@ -16,10 +16,23 @@ float* part_of(std::span<float> all, std::size_t regions, std::size_t number) no
 }  // namespace
 
 RegionGradients::RegionGradients(const FastCall& c, const AttentionGradients& g, CallArena& arena)
-    : gradients_(g), keys_(arena.objects<VectorGradient>(static_cast<Index>(g.regions.size()))) {
+    : to_(arena.objects<QK>(static_cast<Index>(c.regions.size()))),
+      keys_(arena.objects<VectorGradient>(static_cast<Index>(c.regions.size()))) {
+  static float counted = 0;  // where an arena that counts has no memory
+  const auto memory_like = [&](const ConstHeads& x) {
+    const std::span<float> y = arena.array<float>(x.batch * x.tokens * x.heads * x.dim);
+    if (!arena.counts()) std::fill(y.begin(), y.end(), 0.0f);
+    float* data = arena.counts() ? &counted : y.data();
+    return Heads{data,           x.batch,        x.tokens,      x.heads,      x.dim,
+                 x.batch_stride, x.token_stride, x.head_stride, x.dim_stride, DType::f32};
+  };
   for (std::size_t n = 0; n < keys_.size(); ++n) {
-    const Heads& to = g.regions[n].k;
-    keys_[n].want(c, to, c.Tk, 1, VectorGradient::is_owned(c, to), arena);
+    const ConstQK& qk = c.regions.qk(static_cast<int>(n));
+    if (c.args.regions[n].rotary != nullptr)
+      to_[n] = {memory_like(qk.q), memory_like(qk.k)};
+    else if (!g.regions.empty())
+      to_[n] = g.regions[n];
+    keys_[n].want(c, to_[n].k, c.Tk, 1, VectorGradient::is_owned(c, to_[n].k), arena);
   }
 }
 
@@ -69,17 +82,31 @@ void RegionGradients::end_head(const BackwardCall& c, Index b, Index h, Backward
       if (!c.along.empty())
         c.along[static_cast<std::size_t>(c.row_at(b, h, i))] +=
             *c.args.scale * along_query(c, c.regions.qk(static_cast<int>(n)).q, b, h, i, dq, w);
-      if (!gradients_.regions.empty())
-        add_floats(c.kernels, gradients_.regions[n].q, b, {i, i + 1}, h, c.row_factor(b, h, i), dq,
-                   c.q_width);
+      add_floats(c.kernels, to_[n].q, b, {i, i + 1}, h, c.row_factor(b, h, i), dq, c.q_width);
     }
-    for (Index j = 0; !keys_.empty() && keys_[n].is_wanted() && j < c.Tk; ++j)
+    for (Index j = 0; keys_[n].is_wanted() && j < c.Tk; ++j)
       keys_[n].add(c, b, h, j, kLn2, dk + j * c.q_width);
   }
 }
 
 void RegionGradients::finish(const FastCall& c, const Executor& executor) noexcept {
   for (VectorGradient& k : keys_) k.finish(c, kLn2, executor);
+}
+
+void RegionGradients::pull_back(const FastCall& c, const LoweredCall& lowered, const StageCopy& q,
+                                const StageCopy& k, const Executor& executor) const {
+  for (std::size_t n = 0; n < to_.size(); ++n) {
+    if (c.args.regions[n].rotary == nullptr) continue;
+    StageCopy dq = q, dk = k;
+    dq.x = static_cast<float*>(to_[n].q.data), dk.x = static_cast<float*>(to_[n].k.data);
+    rotate_region(c, lowered, n, dq, dk, RotateMode::gradient, executor);
+    const auto add = [&](const StageCopy& to, const float* x) {
+      to.each_vector(executor, [&](Index m) {
+        for (Index d = m * to.dim; d < (m + 1) * to.dim; ++d) to.x[d] += x[d];
+      });
+    };
+    add(q, dq.x), add(k, dk.x);
+  }
 }
 
 }  // namespace posenc::v0::detail

@@ -36,9 +36,14 @@ class RegionGradients {
   // Gradients of one head, after put_queries.
   void end_head(const BackwardCall&, Index b, Index h, BackwardWork&) noexcept;
   void finish(const FastCall&, const Executor&) noexcept;
+  // Then: those of regions that rotate the call's q and k, back to it: added to gradients of q and k before their
+  // rotation.
+  void pull_back(const FastCall&, const LoweredCall&, const StageCopy& q, const StageCopy& k,
+                 const Executor&) const;
 
  private:
-  const AttentionGradients& gradients_;
+  std::span<QK>
+      to_;  // the caller's; of regions that rotate the call's q and k memory of the engine
   std::span<VectorGradient> keys_;
 };
 

@@ -78,20 +78,17 @@ void Regions::fill(Chunks& x) noexcept {
 }
 
 bool Regions::splits_groups() const noexcept {
-  return std::any_of(all_.begin(), all_.end(),
-                     [&](const Chunks& x) { return call_.G % x.region->qk.k.heads != 0; });
+  return std::any_of(all_.begin(), all_.end(), [&](const Chunks& x) {
+    return x.region->rotary == nullptr && call_.G % x.region->qk.k.heads != 0;
+  });
 }
 
-Regions::Share Regions::share(const Chunks& x, const FastRow* rows, Index count,
+Regions::Share Regions::share(const Chunks& x, const Span& q, Index key_row,
                               Run keys) const noexcept {
   if (!x.exact) return Share::some;
   const AxisView& a = *x.axis;
-  double q_low = HUGE_VAL, q_high = -HUGE_VAL, k_low = HUGE_VAL, k_high = -HUGE_VAL;
-  for (Index n = 0; n < count; ++n) {
-    const double q = x.query[a.query_at(rows[n].b, rows[n].i)];
-    q_low = std::min(q_low, q), q_high = std::max(q_high, q);
-  }
-  const Index row = a.key_rows == 1 ? 0 : rows->place.row;
+  double k_low = HUGE_VAL, k_high = -HUGE_VAL;
+  const Index row = a.key_rows == 1 ? 0 : key_row;
   if (x.sorted) {
     const double* key = x.key.data() + a.key_at(row, 0);
     k_low = key[keys.begin], k_high = key[keys.end - 1];
@@ -103,19 +100,48 @@ Regions::Share Regions::share(const Chunks& x, const FastRow* rows, Index count,
     }
   }
   const auto low = static_cast<double>(x.region->low), high = static_cast<double>(x.region->high);
-  if (q_high - k_low < low || q_low - k_high > high) return Share::none;
-  return q_low - k_high >= low && q_high - k_low <= high ? Share::all : Share::some;
+  if (q.high - k_low < low || q.low - k_high > high) return Share::none;
+  return q.low - k_high >= low && q.high - k_low <= high ? Share::all : Share::some;
 }
 
-RegionSet Regions::of(const FastRow* rows, Index count, Run keys) const noexcept {
+template <class SpanOf>
+RegionSet Regions::of(const SpanOf& queries, Index key_row, Run keys) const noexcept {
   RegionSet found = 0, bit = kNoRegion;
   for (const Chunks& x : all_) {
     bit <<= 1;
-    const Share s = share(x, rows, count, keys);
+    const Share s = share(x, queries(x), key_row, keys);
     if (s != Share::none) found |= bit;
     if (s == Share::all) return found;
   }
   return found | kNoRegion;
+}
+
+RegionSet Regions::of(const FastRow* rows, Index count, Run keys) const noexcept {
+  const auto span_of = [&](const Chunks& x) {
+    Span span;
+    for (Index n = 0; n < count; ++n) span.add(x.query[x.axis->query_at(rows[n].b, rows[n].i)]);
+    return span;
+  };
+  return of(span_of, rows->place.row, keys);
+}
+
+std::span<const RegionSet> Regions::of_tiles(CallArena& arena) const {
+  const Index tiles = whole_tiles(call_.Tk) / kTile;
+  const std::span<RegionSet> sets = arena.objects<RegionSet>(call_.R * tiles);
+  const std::span<Span> queries = arena.objects<Span>(call_.R * static_cast<Index>(all_.size()));
+  if (arena.counts()) return sets;
+  const auto of_row = [&](Index r) { return queries.data() + r * static_cast<Index>(all_.size()); };
+  for (Index b = 0; b < call_.B; ++b)
+    for (Index i = 0; i < call_.Tq; ++i) {
+      Span* span = of_row(call_.place(b, i).row);
+      for (const Chunks& x : all_) span++->add(x.query[x.axis->query_at(b, i)]);
+    }
+  for (Index r = 0; r < call_.R; ++r)
+    for (Index t = 0; t < tiles; ++t)
+      sets[static_cast<std::size_t>(r * tiles + t)] =
+          of([&](const Chunks& x) { return of_row(r)[&x - all_.data()]; }, r,
+             {t * kTile, std::min(call_.Tk, (t + 1) * kTile)});
+  return sets;
 }
 
 RegionSet Regions::of(const RowGroup& g, Run keys) const noexcept {

@@ -172,8 +172,10 @@ bool RowFacts::are_keys_bounded(Index row, Run keys, float* memory) const noexce
   if (!are_bounded(c.k, row, keys, {0, c.G}, 1, memory) ||
       !are_bounded(c.given_v, row, keys, {0, c.G}, 1, memory))
     return false;
-  for (const ScoreRegion& r : c.args.regions)
-    if (!are_bounded(r.qk.k, row, keys, {0, r.qk.k.heads}, 1, memory)) return false;
+  for (std::size_t n = 0; n < c.regions.size(); ++n) {
+    const ConstHeads& k = c.regions.qk(static_cast<int>(n)).k;
+    if (!are_bounded(k, row, keys, {0, k.heads}, 1, memory)) return false;
+  }
   const bool none = c.wide.none() && c.rows.none() && c.gates.none();
   for (Index key = keys.begin; !none && key < keys.end; ++key)
     if (!c.wide.is_bounded(c.kernels, row, key, memory) || !c.rows.is_key_bounded(row, key) ||

@@ -108,12 +108,16 @@ Index largest_stage_array(const AttentionGradients& g) noexcept {
 
 void pull_fast_stages(const BackwardCall& c, const LoweredCall& lowered, std::span<double> sums,
                       const Executor& executor) {
-  const StageCopy q{c.prepared_q.data(), c.B, c.Tq, c.H, c.D, {}},
-      k{c.prepared_k.data(), c.B, c.Tk, c.G, c.D, c.seen};
-  for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
+  const StageCopy q{c.prepared_q.data(), c.B, c.Tq, c.H, c.D, {}, {}},
+      k{c.prepared_k.data(), c.B, c.Tk, c.G, c.D, c.seen, {}};
+  const std::size_t count = c.args.prepare.size();
+  const bool rotates = count > 0 && c.args.prepare.back().kind == StageKind::rotate;
+  if (!rotates) c.region_gradients.pull_back(c, lowered, q, k, executor);
+  for (std::size_t n = count; n-- > 0;) {
     const Stage& s = c.args.prepare[n];
     if (s.kind == StageKind::rotate) {  // the transpose of a rotation, its gain kept
       rotate_stage(c, lowered, n, q, k, RotateMode::gradient, executor);
+      if (n + 1 == count) c.region_gradients.pull_back(c, lowered, q, k, executor);
       continue;
     }
     const StageGradient to = c.gradients.prepare.empty() ? StageGradient{} : c.gradients.prepare[n];

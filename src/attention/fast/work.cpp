@@ -64,8 +64,11 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
           args.softcap_after_terms && !(starts.none() && rows.none())} {
-  const PreparedQK prepared = prepare_qk(*this, lowered, keep, arena, executor);
+  const PreparedQK prepared = prepare_qk(*this, regions, lowered, keep, arena, executor);
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
+  regions.use(prepared.regions);
+  sets = prepared.sets;
+  copies_keys = k.data != args.k.data;
   bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   for (const ScoreRegion& r : args.regions) strided = strided || r.qk.k.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
@@ -102,7 +105,7 @@ const void* FastCall::token(const ConstHeads& x, Index row, Index group, Index j
                             std::byte* memory) const noexcept {
   const ConstTensorView& pages = args.block_table;
   Index at = group * x.head_stride;
-  if (pages.empty())
+  if (pages.empty() || (copies_keys && x.data == k.data))
     at += row * x.batch_stride + j * x.token_stride;
   else
     at += read_index(pages, row, j / x.tokens) * x.batch_stride + j % x.tokens * x.token_stride;
@@ -124,6 +127,13 @@ bool is_prepared(const FastCall& c, Index row, Index j) noexcept {
 }
 
 }  // namespace
+
+bool FastCall::is_in_place(int region, Index row, Index j) const noexcept {
+  if (sets.empty() || args.regions[static_cast<std::size_t>(region)].rotary == nullptr)
+    return false;
+  const RegionSet s = sets[static_cast<std::size_t>(row * (whole_tiles(Tk) / kTile) + j / kTile)];
+  return is_single(s) || (s & (kNoRegion << (region + 1))) == 0;
+}
 
 void FastCall::fill_tokens(const ConstHeads& x, Index row, Index group, Run keys, Run some,
                            std::byte* copies, const void** to) const noexcept {
@@ -155,15 +165,16 @@ void FastCall::fill_tokens(const ConstHeads& x, Index row, Index group, Run keys
 
 void FastCall::fill_region_tokens(int number, Index row, Index head, Run keys, Run some,
                                   std::byte* copies, const void** to) const noexcept {
-  const ConstHeads& x = number < 0 ? k : regions.qk(number).k;
-  const Index group = Grouping{H, x.heads}.of(head), bytes = static_cast<Index>(copy_bytes);
-  fill_tokens(k, row, this->group(head), keys, some, copies, to);
-  for (Index j = keys.begin; number >= 0 && j < keys.end; ++j)
-    if (const void*& token = to[j - keys.begin]; j >= some.begin && j < some.end)
-      token = token == nullptr
-                  ? nullptr
-                  : adjacent(x, row * x.batch_stride + j * x.token_stride + group * x.head_stride,
-                             copies + (j - keys.begin) * bytes);
+  fill_tokens(k, row, group(head), keys, some, copies, to);
+  if (number < 0) return;
+  const ConstHeads& x = regions.qk(number).k;
+  const Index first = row * x.batch_stride + Grouping{H, x.heads}.of(head) * x.head_stride;
+  for (Index j = std::max(keys.begin, some.begin); j < std::min(keys.end, some.end); ++j) {
+    const void*& token = to[j - keys.begin];
+    if (token != nullptr && !is_in_place(number, row, j))
+      token = adjacent(x, first + j * x.token_stride,
+                       copies + (j - keys.begin) * static_cast<Index>(copy_bytes));
+  }
 }
 
 FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& arena)

@@ -35,6 +35,8 @@ struct FastCall : ReadyCall {
   const FastKernels& kernels;
   const FastReadKernels& row_reads;
   ConstHeads q, k;                     // as prepared
+  bool copies_keys = false;            // k is a copy, without pages
+  std::span<const RegionSet> sets;     // PreparedQK::sets
   std::span<const std::uint8_t> seen;  // PreparedQK::seen
   std::span<const StageInput> before;  // PreparedQK::before
   Starts starts;
@@ -114,6 +116,8 @@ struct FastCall : ReadyCall {
   // Where tokens of some keys lie; null: those that no row of `seen` reads. `copies` has copy_bytes for each.
   void fill_tokens(const ConstHeads&, Index row, Index group, Run keys, Run seen, std::byte* copies,
                    const void** to) const noexcept;
+  // Whether the copy of k holds the key as a region has it, or no pair of its tile lies in that.
+  bool is_in_place(int region, Index row, Index j) const noexcept;
   // The same of the k of a region, which has no pages.
   void fill_region_tokens(int number, Index row, Index head, Run keys, Run seen, std::byte* copies,
                           const void** to) const noexcept;

@@ -14,6 +14,10 @@ struct LoweredCall {
   std::span<const RotaryPlan* const> rotations{};         // of the stages, in double; the same
   std::span<const RotaryPlan* const> narrow_rotations{};  // in float
 
+  // The plan's own rotation in double and in float, by its spec, which regions may have too.
+  const RotarySpec* spec = nullptr;
+  const RotaryPlan *of_spec = nullptr, *narrow_of_spec = nullptr;
+
   const Band* band(std::size_t term) const noexcept {
     return term < bands.size() ? bands[term] : nullptr;
   }

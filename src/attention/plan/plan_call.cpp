@@ -128,6 +128,7 @@ PlanCall::PlanCall(const LoweredState& s, const AttentionArgs& call,
   check_distances(s);
   merge_requests(s);
   add_stages(s);
+  add_rotations(s);
   bind_schemes(s, inputs);
 }
 
@@ -214,6 +215,23 @@ void PlanCall::add_stages(const LoweredState& s) {
     narrow_rotations_[n] = &*s.plan->narrow_rotation;
   }
   args.prepare = stages_;
+}
+
+// Regions without q and k of their own are those of the plan's rotation.
+void PlanCall::add_rotations(const LoweredState& s) {
+  const std::optional<RotarySpec>& rotary = s.plan->rotary;
+  if (rotary)
+    spec_ = &*rotary, of_spec_ = &*s.plan->rotation, narrow_of_spec_ = &*s.plan->narrow_rotation;
+  regions_ = arena_.objects<ScoreRegion>(static_cast<Index>(args.regions.size()));
+  std::copy(args.regions.begin(), args.regions.end(), regions_.begin());
+  for (ScoreRegion& r : regions_) {
+    if (r.rotary != nullptr || r.qk.q.dim != 0 || r.qk.k.dim != 0) continue;
+    if (!rotary)
+      refuse_sentence(kPlan, "regions",
+                      "regions without qk rotate q and k and need a rotary encoding");
+    r.rotary = spec_;
+  }
+  args.regions = regions_;
 }
 
 void PlanCall::bind_inputs(const PlanScheme& scheme, std::span<const NamedArray> inputs,

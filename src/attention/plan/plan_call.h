@@ -129,7 +129,11 @@ struct PlanCall {
   std::size_t stages = 0;              // the caller's
 
   // What the plan prepared of the terms and stages.
-  LoweredCall lowered() const noexcept { return {bands_, rotations_, narrow_rotations_}; }
+  LoweredCall lowered() const noexcept {
+    LoweredCall l{bands_, rotations_, narrow_rotations_};
+    l.spec = spec_, l.of_spec = of_spec_, l.narrow_of_spec = narrow_of_spec_;
+    return l;
+  }
   // Where term `n` of a scheme is among those of the call.
   std::size_t term_index(std::size_t scheme, std::size_t n) const noexcept;
 
@@ -138,6 +142,9 @@ struct PlanCall {
   std::span<Term> terms_;
   std::span<const Band*> bands_;
   std::span<const RotaryPlan*> rotations_, narrow_rotations_;
+  const RotarySpec* spec_ = nullptr;
+  const RotaryPlan *of_spec_ = nullptr, *narrow_of_spec_ = nullptr;
+  std::span<ScoreRegion> regions_;
   std::optional<std::size_t> moved_;  // this one is the last
   std::span<Stage> stages_;
   std::span<const Index> own_keys_, query_orders_, keys_by_order_;
@@ -150,6 +157,7 @@ struct PlanCall {
   void check_distances(const LoweredState&) const;
   void merge_requests(const LoweredState&);
   void add_stages(const LoweredState&);
+  void add_rotations(const LoweredState&);
   void bind_schemes(const LoweredState&, std::span<const NamedArray> inputs);
   void bind_inputs(const PlanScheme&, std::span<const NamedArray> inputs, Bound&);
   void move_network_last();

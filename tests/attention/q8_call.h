@@ -31,7 +31,7 @@ inline std::vector<std::uint8_t> in_blocks(std::vector<double>& x) {
   return blocks;
 }
 
-struct BlockCall : FloatCall {
+struct Q8Call : FloatCall {
   using FloatCall::FloatCall;
   enum class Which { k, v, both };
   void use_blocks(Which which = Which::both) {
