@@ -62,6 +62,13 @@ void check_ring(const AttentionArgs& a, const Group& group) {
   if (a.normalisation != Normalisation::softmax) check_sticks(a);
   if (const std::string_view why = merge_why_not(softmax); !why.empty())
     refuse(kRing, "results over parts of the keys do not merge in calls with " + std::string(why));
+  for (const auto& [h, name] : {std::pair{&a.k, "k"}, std::pair{&a.v, "v"}})
+    if (!is_float(h->dtype))
+      refuse_field(kRing, name, "must be of a float type: blocks do not travel");
+  for (const ScoreRegion& r : a.regions)
+    if (r.rotary != nullptr || r.qk.q.data == nullptr)
+      refuse_field(kRing, "regions",
+                   "must have q and k of their own: those of the call are rotated");
   if (!a.block_table.empty())
     refuse_field(kRing, "block_table", "must be empty: pages do not go round");
   if (a.k.dtype == DType::u8 || a.v.dtype == DType::u8)
