@@ -92,7 +92,7 @@ TEST(CacheFacts, LongCachesInFloatAsInDouble) {
   term.table = tensor(std::as_const(slopes).data(), {1, 2, 1, 2});
   const Term terms[] = {term};
   const double sink[] = {0.5, -0.5};
-  for (const KeyType type : {KeyType::f32, KeyType::f16, KeyType::bf16})
+  for (const KeyType type : {KeyType::f32, KeyType::f16, KeyType::bf16, KeyType::q8_0})
     for (const KeyKeeping keeping : {KeyKeeping::anchored, KeyKeeping::unrotated})
       for (int kind = 0; kind < 5; ++kind) {
         PoolSizes s = cache_sizes(120);

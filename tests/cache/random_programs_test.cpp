@@ -262,7 +262,7 @@ TEST_P(RandomPrograms, AttendAsInDouble) {
 
 INSTANTIATE_TEST_SUITE_P(
     Types, RandomPrograms,
-    ::testing::Combine(::testing::Values(KeyType::f32, KeyType::f16, KeyType::bf16),
+    ::testing::Combine(::testing::Values(KeyType::f32, KeyType::f16, KeyType::bf16, KeyType::q8_0),
                        ::testing::Values(KeyKeeping::anchored, KeyKeeping::unrotated)),
     [](const auto& i) {
       return std::string(enum_text(std::get<0>(i.param))) + "_" +
