@@ -326,7 +326,7 @@ typedef struct posenc_named_tensor {
 typedef struct posenc_attention_call {
   size_t struct_size;
   const char* layout; /* of q, k, v, out and their gradients: thd, bthd, bhtd or tbhd */
-  const PosencDLTensor *q, *k, *v; /* k and v in uint8: q8_0 blocks */
+  const PosencDLTensor *q, *k, *v;                       /* k and v in uint8: q8_0 blocks */
   const PosencDLTensor *query_positions, *key_positions; /* null: order */
   int causal;
   int64_t query_offset; /* order of the first query among the keys */

@@ -267,8 +267,8 @@ void add_caches(nb::module_& m, nb::class_<RotaryPlan>& plan) {
           "Gradients in float64: frequency [heads or 1, axes, pairs], gain [1], position [axes, "
           "batch, tokens]. q and k are those before the rotation, d_q and d_k the gradients of its "
           "results. Of one block of channels: with several, add the gradients of positions.")
-      .def("with_frequencies", &with_frequencies, nb::arg("frequencies").none(),
-           nb::kw_only(), nb::arg("gain") = nb::none(),
+      .def("with_frequencies", &with_frequencies, nb::arg("frequencies").none(), nb::kw_only(),
+           nb::arg("gain") = nb::none(),
            nb::sig("def with_frequencies(self, frequencies: Any, *, gain: float | None = None) -> "
                    "RotaryPlan"),
            "The same plan with these (learned) frequencies, [heads or 1, axes, pairs] in rad per "
