@@ -2,6 +2,8 @@
 """Attention with position terms."""
 from __future__ import annotations
 
+import operator
+
 from ._posenc import Attention, PathAttention, SelectiveAttention
 
 TYPE_CHECKING = False  # the module typing is not imported for its names
@@ -103,8 +105,8 @@ def attend(
         query_factor: [b, queries], multiplies q: a temperature by position.
         head_scale: [b, heads], multiplies the scaled q.k.
         mix_before, mix_after: [heads, heads], talking heads: mix the scores or probabilities of all heads into each.
-        regions: of `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk`. Where a region holds a pair, the rotary encoding
-            rotates q and k at its positions, or a `RotaryPlan` that is added to the region as its "rotation".
+        regions: of `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk`. Each has positions
+            for q and k. The rotary encoding rotates by them, or the `RotaryPlan` that the region has as its "rotation".
         past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
             the query; future by default as past.
         length: the length for which scalings by length are resolved.
@@ -205,7 +207,10 @@ def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] 
                              f'with chunk, low, high, query and key, got "{region!r}"')
         low, high = region["low"], region["high"]
         bounds = (region["chunk"], -_FARTHEST if low is None else low, _FARTHEST if high is None else high)
-        flat[f"{n}.bounds"] = numpy.array(bounds, numpy.int64)
+        try:
+            flat[f"{n}.bounds"] = numpy.array([operator.index(x) for x in bounds], numpy.int64)
+        except (TypeError, OverflowError):
+            raise ValueError(f"[attention] chunk, low and high of regions must be whole numbers of 64 bits, got {bounds}") from None
         flat[f"{n}.query"], flat[f"{n}.key"] = region["query"], region["key"]
         if "rotation" in region.keys():
             flat[f"{n}.rotation"] = region["rotation"]

@@ -200,6 +200,9 @@ def test_gradients_through_regions(random):
         posenc.attend("alibi", q, k, v, regions=regions)
     with pytest.raises(ValueError, match=r"\[attention\] regions must have a RotaryPlan as their rotation, got"):
         posenc.attend(None, q, k, v, regions=[{**r, "rotation": ROPE} for r in regions])
+    for chunk in (1.5, "1", None, 2 ** 63):
+        with pytest.raises(ValueError, match=r"\[attention\] chunk, low and high of regions must be whole numbers of 64 bits, got"):
+            posenc.attend(ROPE, q, k, v, regions=[{**r, "chunk": chunk} for r in regions])
     with pytest.raises(ValueError, match=r"\[attention\] regions must be those of self_extend"):
         posenc.attend(ROPE, q, k, v, regions=[(q, k)])
 
