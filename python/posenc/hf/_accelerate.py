@@ -48,7 +48,7 @@ def accelerate(model: torch.nn.Module, *, attention: bool = True, force: bool = 
     report = Report()
     try:
         _replace(model, report, attention, force, pack, distance_map)
-    except ValueError:
+    except BaseException:
         restore(model)
         raise
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -127,6 +127,25 @@ def makes_rows(module: Any) -> bool:
     name = type(module).__name__.lower()
     forward = inspect.signature(inspect.unwrap(type(module).forward)).parameters
     return ("rotary" in name or "rope" in name) and list(forward)[2:3] == ["position_ids"]
+
+
+def arguments(module: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, tuple[tuple[str, Any], ...]]:
+    """Positions of one call of a module that makes rows, and its other arguments."""
+    names = list(inspect.signature(inspect.unwrap(type(module).forward)).parameters)[1:]
+    named = {**dict(zip(names, args)), **given}
+    named.pop("x", None)
+    return named.pop("position_ids", None), tuple(sorted(named.items()))
+
+
+def made_of(cos: Tensor, made: Sequence[Any]) -> Any:
+    """The latest call with these rows: the same tensor, a view or a copy of it. A call whose `cos` is None has any rows."""
+    def same(x: Any) -> bool:
+        return x is None or x is cos or (x.data_ptr() == cos.data_ptr() and x.shape == cos.shape)
+
+    def equal(x: Any) -> bool:
+        return x.numel() == cos.numel() and torch.equal(x.flatten(), cos.flatten())
+
+    return next((m for test in (same, equal) for m in reversed(made) if test(m.cos)), None)
 
 
 def has_table(module: Any) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 import torch
 from transformers import EncoderDecoderCache
 
-from ._cache_rows import Encoding, Place, Rows, TableEncoding, has_table, in_output_order, makes_rows
+from ._cache_rows import Encoding, Place, Rows, TableEncoding, arguments, has_table, in_output_order, made_of, makes_rows
 from ._distance_map import UNROTATED
 from ._probe import Form, Function, probe
 from ._rotation import _methods, _wanted, decorated_again
@@ -68,11 +68,8 @@ class Session:
         """[batch or 1, tokens], [axes, batch or 1, tokens], or None: the model rotates nothing."""
         return self.made[0].positions if self.made else None
 
-    def exact(self, path: str, module: Any, given: dict[str, Any], made: Any) -> Any:
+    def exact(self, path: str, module: Any, positions: Any, more: tuple[tuple[str, Any], ...], made: Any) -> Any:
         """The rows of a rotary module, with phases in double, in the dtype that it made them in."""
-        positions = given.pop("position_ids", None)
-        given.pop("x", None)
-        more = tuple(sorted(given.items()))
         if positions is None or not isinstance(made, tuple) or len(made) != 2 or not all(isinstance(m, torch.Tensor) for m in made):
             return made
         if "embed_positions" in module._buffers:  # GPT-J and CodeGen of transformers 5.24, sine first
@@ -108,19 +105,9 @@ class Session:
             return None
         for offset in dict.fromkeys(((0,) if before is None else (before.offset, 0)) + (x.shape[-1] - width,)):
             if torch.equal(x[..., offset:offset + width], turned.after.expand(-1, x.shape[1], -1, -1)):
-                made = self._made_of(turned.cos)
+                made = made_of(turned.cos, self.made)
                 return None if made is None else Place(in_values, offset, width, turned.form, made.path, made.more)
         return None
-
-    def _made_of(self, cos: Tensor) -> Made | None:
-        """The rows that a function was given: the same tensor, or a copy of it."""
-        def same(x: Any) -> bool:
-            return x is None or x is cos or (x.data_ptr() == cos.data_ptr() and x.shape == cos.shape)
-
-        def equal(x: Any) -> bool:
-            return x.numel() == cos.numel() and torch.equal(x.flatten(), cos.flatten())
-
-        return next((m for test in (same, equal) for m in reversed(self.made) if test(m.cos)), None)
 
 
 def session() -> Session | None:
@@ -183,8 +170,7 @@ def _rows_hook(path: str, module: Any, args: tuple[Any, ...], given: dict[str, A
     running = session()
     if running is None:
         return None
-    names = list(inspect.signature(inspect.unwrap(type(module).forward)).parameters)[1:]
-    return running.exact(path, module, {**dict(zip(names, args)), **given}, made)
+    return running.exact(path, module, *arguments(module, args, given), made)
 
 
 def _table_hook(path: str, module: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -195,7 +181,7 @@ def _table_hook(path: str, module: Any, args: tuple[Any, ...], given: dict[str, 
 
 def _recorded(function: Callable[..., Any], found: Function) -> Callable[..., Any]:
     """The function, which says to the cache what it rotated."""
-    roles, names = found.roles, found.names
+    roles = found.roles
     role = "k" if "k" in roles else "q"
 
     @functools.wraps(function)
@@ -203,12 +189,9 @@ def _recorded(function: Callable[..., Any], found: Function) -> Callable[..., An
         running = session()
         if running is None or torch.compiler.is_compiling():
             return function(*a, **kw)
-        given = dict(zip(roles, a)) | {r: kw[n] for r, n in zip(roles, names) if n in kw}
+        given, layout = found.read(a, kw)
         x, cos = given[role], given["cos"]
         form = found.form(x.shape[-1], cos.shape[-1])
-        place = names.index("unsqueeze_dim") if found.unsqueeze_dim is not None else -1
-        axis = kw.get("unsqueeze_dim", a[place] if 0 <= place < len(a) else found.unsqueeze_dim)
-        layout = found.layout if axis is None else {1: "bhtd", 2: "bthd"}.get(int(axis), "")
         if form is None or x.dim() != 4 or layout not in ("bhtd", "bthd"):
             return function(*a, **kw)
         before = in_output_order(x, form, cos.shape[-1]).clone() if running.cache.keeps_raw else None

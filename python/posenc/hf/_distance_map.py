@@ -2,8 +2,8 @@
 """Attention of a whole model by a distance map: Self-Extend (arXiv:2401.01325), ReRoPE (kexue.fm/archives/9708), dual chunk
 (arXiv:2402.17463).
 
-A rotation of the model hands q and k on as they are, so a cache keeps keys that no position has rotated. The attention gets
-regions of the score, each of which rotates q and k by its own positions; what a key's position was is kept beside the cache.
+The model's rotations return q and k unchanged, so caches store keys without a rotation. The attention rotates q and k by the
+positions of each region. The positions of cached keys are stored with the cache.
 """
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import contextvars
 import inspect
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
 
+import numpy
 import torch
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DummyLayer
@@ -18,7 +19,7 @@ from transformers.cache_utils import DummyLayer
 import posenc
 
 from .._attention import flat_regions
-from ._cache_rows import Encoding, Rows, computes, makes_rows
+from ._cache_rows import Encoding, Rows, arguments, computes, made_of, makes_rows
 from ._kept import hook, hook_after, put
 from ._probe import Form, Function
 from ._report import Calls
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from ._report import Report
 
 DistanceMap = Callable[[Sequence[int], Sequence[int]], Sequence[Mapping[str, Any]]]
-MAP = "_posenc_distance_map"  # stands in each layer
-UNROTATED = "_posenc_unrotated"  # on functions that hand q and k on
+MAP = "_posenc_distance_map"  # an attribute of each layer
+UNROTATED = "_posenc_unrotated"  # marks functions that return q and k unchanged
 _ROTARY = "_posenc_rotary"
-_SEEN = "_posenc_positions"  # stands in a cache
+_SEEN = "_posenc_positions"  # an attribute of a cache
 _BY_LENGTH = ("dynamic", "longrope")
 
 
@@ -43,7 +44,7 @@ def refuse(rule: str, got: Any) -> NoReturn:
 
 
 class Rotary:
-    """What one rotary module computes now, and plans of it. It stands in the module."""
+    """What one rotary module computes now, and plans of it. An attribute of the module."""
 
     def __init__(self) -> None:
         self.encoding: Encoding | None = None
@@ -107,28 +108,20 @@ def _leave(module: Any, args: Any, given: Any, made: Any) -> None:
 
 def _rows(module: Any, args: Any, given: Any, made: Any) -> None:
     """Behind a rotary module."""
-    names = list(inspect.signature(inspect.unwrap(type(module).forward)).parameters)[1:]
-    named = {**dict(zip(names, args)), **given}
-    positions = named.pop("position_ids", None)
-    named.pop("x", None)
+    positions, more = arguments(module, args, given)
     if positions is not None and isinstance(made, tuple) and len(made) == 2:
         module.__dict__[_ROTARY].now(module)
-        new = Made(module, made[0], tuple(sorted(named.items())), positions, 0 if positions.is_inference() else positions._version)
+        new = Made(module, made[0], more, positions, 0 if positions.is_inference() else positions._version)
         _made.set((*_made.get()[-3:], new))
 
 
 def unrotated(found: Function, calls: Calls) -> Callable[..., Any]:
-    """In the place of a function that rotates: q and k as they came, with a note of what it was asked for."""
-    roles, names = found.roles, found.names
-    place = names.index("unsqueeze_dim") if found.unsqueeze_dim is not None else -1
-
+    """A function in place of one that rotates: it returns q and k unchanged and records the call."""
     def kept(*a: Any, **kw: Any) -> Any:
         if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
             refuse("a model with a distance map must run without torch.compile and export", "a graph")
-        given = dict(zip(roles, a)) | {r: kw[n] for r, n in zip(roles, names) if n in kw}
+        given, layout = found.read(a, kw)
         xs, cos = {r: given[r] for r in ("q", "k") if r in given}, given["cos"]
-        axis = kw.get("unsqueeze_dim", a[place] if 0 <= place < len(a) else found.unsqueeze_dim)
-        layout = found.layout if axis is None else {1: "bhtd", 2: "bthd"}.get(int(axis), "")
         form, call = found.form(given["q"].shape[-1], cos.shape[-1]), _call.get()
         if form is None or call is None or layout not in ("bhtd", "bthd") or any(x.dim() != 4 for x in xs.values()):
             refuse("distance_map requires a rotation of [batch, heads, tokens, channels] inside of the attention layer",
@@ -150,11 +143,11 @@ class Seen:
         self.data: Any = None
         self.last: Any = None
 
-    def with_new(self, past: int, made: Made) -> Tensor:
+    def with_new(self, past: int, made: Made) -> Any:
         """Those of `past` tokens and of the new ones, which all layers of one forward share."""
         new, queries = made.positions, made.positions.shape[-1]
         if self.last is not None and self.last[0] is new and self.last[1:] == (made.version, past) and self.data.shape[-1] == past + queries:
-            return self._all()
+            return self.data
         have = 0 if self.data is None else self.data.shape[-1]
         if have < past:
             refuse("all keys of a cache must be of this model with its distance map", f"{past} tokens, of which {have} are")
@@ -167,10 +160,7 @@ class Seen:
         if new.shape[0] > 1 and bool((new == new[:1]).all()):
             new = new[:1]
         self.data, self.last = new, (made.positions, made.version, past)
-        return self._all()
-
-    def _all(self) -> Tensor:
-        return self.data  # type: ignore[no-any-return]
+        return self.data
 
     def __deepcopy__(self, memo: Any) -> Seen:
         other = Seen()
@@ -208,7 +198,7 @@ class Layers:
             refuse("distance_map requires one axis of positions", new.shape[0])
         if places.shape[-1] != key.shape[2]:
             refuse(f"a cache must keep all {places.shape[-1]} keys in order under a distance map", key.shape[2])
-        regions = [{**r, "key": r["key"][..., -key.shape[2]:], "rotation": rotation} for r in self._regions(new, places)]
+        regions = [{**r, "rotation": rotation} for r in self._regions(new, places)]
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         more: dict[str, Any] = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in options().items()}
@@ -222,9 +212,9 @@ class Layers:
         return out
 
     def _rotation(self, call: Call, query: Tensor, key: Tensor) -> tuple[Made, posenc.RotaryPlan]:
-        """Which rows the layer would have rotated by, and the plan that does."""
+        """The rows that the layer would have rotated by, and a plan that computes them."""
         asked = call.turned.get("k", call.turned["q"])
-        made = _made_of(asked.cos)
+        made = made_of(asked.cos, _made.get())
         offsets = [_offset(call.turned[r], x) for r, x in (("q", query), ("k", key[:, :, -query.shape[2]:])) if r in call.turned]
         if made is None or len(offsets) != 2 or offsets[0] is None or offsets[0] != offsets[1]:
             refuse("distance_map requires q and k as the rotation leaves them, keys in their order, and a rotary module that makes the rows",
@@ -245,27 +235,41 @@ class Layers:
             tokens = cache.tokens
             return tokens.positions.view(tokens.positions.base, tokens.end + made.positions.shape[-1])
         seen: Seen = cache.__dict__.setdefault(_SEEN, Seen())
-        return seen.with_new(call.past, made)
+        return seen.with_new(call.past, made)  # type: ignore[no-any-return]
 
     def _regions(self, new: Tensor, places: Tensor) -> list[dict[str, Any]]:
         """Of the map, with tensors [batch or 1, tokens]; those of the last call are kept for the next layer."""
         last = self._last
         if last is None or last[0].shape != new.shape or last[1].shape != places.shape or not torch.equal(last[0], new) or not torch.equal(last[1], places):
             batch = max(new.shape[0], places.shape[0])
-            rows = [self.map(q, k) for q, k in zip(new.expand(batch, -1).tolist(), places.expand(batch, -1).tolist())]
-            last = self._last = (new.clone(), places.clone(), _stacked(rows))
+            pairs = list(zip(new.expand(batch, -1).tolist(), places.expand(batch, -1).tolist()))
+            last = self._last = (new.clone(), places.clone(), _regions(self.map, pairs))
         return last[2]  # type: ignore[no-any-return]
 
 
-def _stacked(rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _regions(distance_map: DistanceMap, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[dict[str, Any]]:
+    """The map of query and key positions of each sequence, with positions as tensors [batch, tokens]."""
+    rows = [list(distance_map(q, k)) for q, k in pairs]
     for row in rows:
         flat_regions(row)  # refuses what is no region
     bounds = [[(r["chunk"], r["low"], r["high"]) for r in row] for row in rows]
+    if not bounds[0]:
+        refuse("distance_map must give at least one region", "none")
     if any(b != bounds[0] for b in bounds):
         refuse("distance_map must give the same regions for each sequence of a batch", "others")
-    return [{"chunk": chunk, "low": low, "high": high, **{n: torch.stack([torch.as_tensor(row[i][n], dtype=torch.int64) for row in rows])
-                                                         for n in ("query", "key")}}
+    sizes = {"query": len(pairs[0][0]), "key": len(pairs[0][1])}
+    return [{"chunk": chunk, "low": low, "high": high, **{n: _places([row[i][n] for row in rows], n, size) for n, size in sizes.items()}}
             for i, (chunk, low, high) in enumerate(bounds[0])]
+
+
+def _places(rows: Sequence[Any], name: str, tokens: int) -> Tensor:
+    """Positions of one region, int64 or, where they are fractions, float64."""
+    arrays = [numpy.asarray(x) for x in rows]
+    for x in arrays:
+        if x.shape != (tokens,) or x.dtype.kind not in "iuf":
+            refuse(f"distance_map must give {tokens} {name} positions, which are numbers, in each region", f"{x.dtype} of shape {list(x.shape)}")
+    both = numpy.stack(arrays)
+    return torch.from_numpy(both.astype(numpy.float64 if both.dtype.kind == "f" else numpy.int64))
 
 
 def _offset(turned: Turned, x: Tensor) -> int | None:
@@ -274,18 +278,12 @@ def _offset(turned: Turned, x: Tensor) -> int | None:
     if turned.x.shape[1] not in (1, x.shape[1]) or turned.x.shape[2] != x.shape[2] or width > x.shape[-1]:
         return None
     want = turned.x.expand(-1, x.shape[1], -1, -1)
-    return next((o for o in dict.fromkeys((0, x.shape[-1] - width)) if torch.equal(x[..., o:o + width], want)), None)
+    return next((o for o in dict.fromkeys((0, x.shape[-1] - width)) if _same(x[..., o:o + width], want)), None)
 
 
-def _made_of(cos: Any) -> Made | None:
-    """The rows that a function was given: the same tensor, a view or a copy of it."""
-    def same(x: Any) -> bool:
-        return x is cos or (x.data_ptr() == cos.data_ptr() and x.shape == cos.shape)
-
-    def equal(x: Any) -> bool:
-        return x.numel() == cos.numel() and torch.equal(x.flatten(), cos.flatten())
-
-    return next((m for test in (same, equal) for m in reversed(_made.get()) if test(m.cos)), None)
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Equal numbers, or NaN in both."""
+    return torch.equal(a, b) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def _pairs(rows: Rows, form: Form) -> Iterator[Tensor]:
@@ -314,15 +312,15 @@ def _plan(rotary: Rotary, made: Made, asked: Turned, channels: int, offset: int)
 
 
 def check_map(distance_map: Any) -> None:
-    """Before the model is touched: it maps positions, and its arguments are accepted."""
+    """Before the model changes: the map is a function that returns regions."""
     if not callable(distance_map):
         refuse("distance_map must be a function of query and key positions, as functools.partial(posenc.rerope, window=512) is",
                type(distance_map).__name__)
-    _stacked([distance_map(range(2), range(2))])
+    _regions(distance_map, [(range(2), range(2))])
 
 
 def check_model(model: torch.nn.Module, layers: dict[str, Any], report: Report) -> None:
-    """The rotations and layers of the decoder, after posenc took over what it can: refuses what would ignore the map."""
+    """After the replacement: rejects a decoder of which a layer would ignore the map."""
     rotating = [n for n in layers if n in report.rotation]
     if not rotating:
         why = next((f"{n}: {report.reasons[n]}" for n in layers if n in report.reasons), type(model).__name__)

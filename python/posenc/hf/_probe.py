@@ -39,6 +39,15 @@ class Function(NamedTuple):
     unsqueeze_dim: int | None  # its default, where it is an argument
     mixed: bool  # a 16-bit q stays 16-bit when cos and sin are float32
 
+    def read(self, a: tuple[Any, ...], kw: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """The arguments of a call by role, and the layout of q and k; "": one that is not known."""
+        given = dict(zip(self.roles, a)) | {r: kw[n] for r, n in zip(self.roles, self.names) if n in kw}
+        if self.unsqueeze_dim is None:
+            return given, self.layout
+        at = self.names.index("unsqueeze_dim")
+        axis = kw.get("unsqueeze_dim", a[at] if at < len(a) else self.unsqueeze_dim)
+        return given, {1: "bhtd", 2: "bthd"}.get(int(axis), "")
+
     def form(self, dim: int, width: int) -> Form | None:
         """For a head of `dim` channels and rows of `width` columns."""
         return self.forms.get(0 if width == dim else 1 if 2 * width > dim else 2 if 2 * width == dim else 3)

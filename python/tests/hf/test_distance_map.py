@@ -26,9 +26,13 @@ tiny_models, generate, far, in_float64, prompt, LONG = (
 SELF_EXTEND = functools.partial(posenc.self_extend, window=7, group=3, ratio="floored")
 REROPE = functools.partial(posenc.rerope, window=6)
 DUAL = functools.partial(posenc.dual_chunk, chunk_size=9, local_size=3)
+LEAKY = functools.partial(posenc.leaky_rerope, window=6, factor=2.0)  # distances that are no whole numbers, as those of the next one
+PUBLISHED = functools.partial(posenc.self_extend, window=7, group=3, ratio="real")
 DISTANCES = {  # of queries m and keys n, as the papers have them
     SELF_EXTEND: lambda m, n: torch.where(m - n < 7, m - n, m // 3 + 7 - 7 // 3 - n // 3),
     REROPE: lambda m, n: (m - n).clamp(max=6),
+    LEAKY: lambda m, n: torch.where(m - n < 6, m - n, 6 + (m - n - 6) / 2),
+    PUBLISHED: lambda m, n: torch.where(m - n < 7, m - n, m // 3 + 7 - 7 / 3 - n // 3),
     DUAL: lambda m, n: torch.where(m // 6 == n // 6, m % 6, torch.where(m // 6 - n // 6 == 1, (m % 6 + 6).clamp(max=9), torch.tensor(9))) - n % 6,
 }
 # Whether the pairs of a head are its halves; whether columns of rows are halves too; where the rotated channels begin.
@@ -77,9 +81,13 @@ class Reference:
             # Rows are of positions 0, 1, ..., whatever the tokens' own are: of a distance.
             table = [(x[0, :, :half] if self.columns or x.shape[-1] == half else x[0, :, ::2]) for x in (cos, sin)]
             d = self.distances(self.at[:, None], self.at).clamp(min=0)  # others are hidden
-            c, s = (x[d] for x in table)
-            q1, q2, k1, k2 = (x[..., p] for x in (q, k) for p in pairs)
             gain = float(torch.hypot(table[0][0, 0], table[1][0, 0]))
+            if d.is_floating_point():
+                angle = d[..., None] * torch.atan2(table[1][1], table[0][1])
+                c, s = gain * angle.cos(), gain * angle.sin()
+            else:
+                c, s = (x[d] for x in table)
+            q1, q2, k1, k2 = (x[..., p] for x in (q, k) for p in pairs)
             turned = torch.einsum("bhmp,bhnp,mnp->bhmn", q1, k1, c) + torch.einsum("bhmp,bhnp,mnp->bhmn", q2, k2, c)
             turned += torch.einsum("bhmp,bhnp,mnp->bhmn", q1, k2, s) - torch.einsum("bhmp,bhnp,mnp->bhmn", q2, k1, s)
             score = score - q1 @ k1.mT - q2 @ k2.mT + gain * turned
@@ -102,7 +110,8 @@ def rows_of(model, ids, cuts, cache):
     return torch.cat(made, 1)
 
 
-@pytest.mark.parametrize("name, distance_map", [("llama", SELF_EXTEND), ("llama", REROPE), *zip(TYPES, itertools.cycle((DUAL, REROPE, SELF_EXTEND)))])
+@pytest.mark.parametrize("name, distance_map", [
+    ("llama", SELF_EXTEND), ("llama", REROPE), ("llama", LEAKY), ("glm", PUBLISHED), *zip(TYPES, itertools.cycle((DUAL, REROPE, SELF_EXTEND)))])
 def test_prefill_steps_and_generate_are_the_scores_written_out(monkeypatch, name, distance_map):
     model = tiny_models.build(name, **LONG)
     ids = prompt(model, 40)
@@ -127,7 +136,7 @@ def test_prefill_steps_and_generate_are_the_scores_written_out(monkeypatch, name
 
 
 def test_a_gain_and_leaky_distances(monkeypatch):
-    """YaRN's factor on cosine and sine; distances that are no whole numbers."""
+    """YaRN's factor on cosine and sine; distances that are those of the tokens."""
     yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
     model = tiny_models.build("llama", rope_parameters=yarn, **LONG)
     assert model.model.rotary_emb.attention_scaling > 1.1
@@ -231,6 +240,24 @@ def test_keys_of_a_key_cache_are_kept_whatever_moves(monkeypatch, tmp_path):
         KeyCache.load(tmp_path / "cache.safetensors", model)
 
 
+def test_frequencies_may_change_while_keys_are_cached(tmp_path):
+    """With one layer, so that keys do not depend on the frequencies."""
+    model = tiny_models.build("llama", num_hidden_layers=1, **LONG)
+    ids, mine, theirs = prompt(model, 30), KeyCache(model), transformers.DynamicCache(config=model.config)
+    accelerate(model, distance_map=REROPE)
+    with torch.no_grad():
+        before = model(ids, use_cache=False).logits[:, 20:]
+    for cache in (mine, theirs):
+        rows_of(model, ids[:, :20], (7,), cache)
+    mine.save(tmp_path / "cache.safetensors")
+    model.model.rotary_emb.inv_freq.mul_(0.25)
+    with torch.no_grad():
+        want = model(ids, use_cache=False).logits[:, 20:]
+    assert far(before, want) > 1e-3
+    for cache in (mine, theirs, KeyCache.load(tmp_path / "cache.safetensors", model)):
+        assert far(rows_of(model, ids[:, 20:], (1,), cache), want) < 1e-5
+
+
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float64))
 def test_other_types_of_numbers(monkeypatch, dtype):
     model = tiny_models.build("llama", **LONG)
@@ -240,6 +267,16 @@ def test_other_types_of_numbers(monkeypatch, dtype):
     model = model.to(dtype)
     accelerate(model, distance_map=REROPE)
     assert far(rows_of(model, ids, (30, 31), None if dtype is torch.float64 else KeyCache(model))[:, :30], want[:, :30]) < (1e-5 if dtype is torch.float64 else 0.1)
+
+
+def test_nan_reaches_the_logits():
+    model = tiny_models.build("llama", **LONG)
+    accelerate(model, distance_map=REROPE)
+    embeds = torch.randn(1, 9, model.config.hidden_size)
+    embeds[0, 4] = torch.nan
+    with torch.no_grad():
+        logits = model(inputs_embeds=embeds, use_cache=False).logits
+    assert logits[0, :4].isfinite().all() and logits[0, 4:].isnan().all()
 
 
 def error(call):
@@ -256,6 +293,11 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         lambda: accelerate(llama, distance_map=3))
     assert "[rerope] window must be positive, got 0" in error(lambda: accelerate(llama, distance_map=functools.partial(posenc.rerope, window=0)))
     assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
+    assert "distance_map must give at least one region, got \"none\"" in error(lambda: accelerate(llama, distance_map=lambda q, k: iter([])))
+    for query, got in (([0, 1, 2], "int64 of shape [3]"), (0, "int64 of shape []"), (["a", "b"], "<U1 of shape [2]")):
+        one = dict(chunk=1, low=None, high=None, query=query, key=[0, 1])
+        assert f'distance_map must give 2 query positions, which are numbers, in each region, got "{got}"' in error(
+            lambda: accelerate(llama, distance_map=lambda q, k: [one]))
     for name, said in (("bloom", "requires a model that rotates q and k by a function that posenc recognises"), ("gpt2", "requires a model that rotates"),
                        ("roformer", "requires a model that rotates"), ("deepseek_v2", "requires a model that rotates"),
                        ("gpt_neox_japanese", "distance_map requires attention that posenc computes"), ("nanochat", "requires a model that rotates"),
