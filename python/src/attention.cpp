@@ -159,7 +159,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   g.overwrite = true;
   const std::pair<const char*, Heads*> of_heads[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
   for (std::size_t i = 0; i < 3; ++i)
-    // q8_0 blocks have no gradient, and only a wish for it is refused.
+    // q8_0 blocks have no gradient: it is left out, or rejected if `only` names it.
     if (const auto& [name, to] = of_heads[i];
         is_wanted(name) && (!only.is_none() || is_float(call_.array(i).dtype)))
       *to = heads(array_in(all, name, t, shape_of(call_.array(i)), false),

@@ -12,8 +12,9 @@
 namespace posenc::python {
 namespace {
 
-// An object with rank, size, start(to, sent, source, received, channel), test(transfer) and finish(transfer, seconds),
-// where sent and received are writable memoryviews or None, and a transfer that is None is lost. What a method raises ends the call, and is raised by it.
+// An object with rank, size, start(to, sent, source, received, channel), test(transfer) and
+// finish(transfer, seconds). sent and received are writable memoryviews or None; a transfer that is
+// None is lost. If a method raises, the call ends with that error.
 class GroupOfPython {
  public:
   explicit GroupOfPython(nb::object group)
@@ -33,7 +34,7 @@ class GroupOfPython {
   static Index rank(void* self) { return of(self).rank_; }
   static Index size(void* self) { return of(self).size_; }
 
-  // fn() with the GIL; what it gives where it raises.
+  // fn() with the GIL. If it raises, the error is kept for raise(), and the result is `otherwise`.
   template <class T, class F>
   T call(T otherwise, const F& fn) noexcept {
     const nb::gil_scoped_acquire hold;
