@@ -6,6 +6,7 @@
 #include "cache/stored_numbers.h"
 #include "core/element.h"
 #include "core/extent.h"
+#include "core/head_views.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -191,7 +192,7 @@ struct Append {
     PoolState& p = *s.pool;
     write_keys(first, p.key_slots(page, to, count));
     if (p.stores_values())
-      store_numbers(part(tokens.v, first, count), p.sizes.value_type,
+      store_numbers(token_range(tokens.v, 0, first, count), p.sizes.value_type,
                     p.value_slots(page, to, count));
     for (Index t = 0; t < count; ++t) p.orders(page)[to + t] = s.sequence.next_order + first + t;
     for (Index axis = 0; axis < s.axes(); ++axis)
@@ -201,15 +202,9 @@ struct Append {
         write_entry(arrays[a]->array, first + t, p.entry(a, page, to + t));
   }
 
-  static ConstHeads part(ConstHeads h, Index first, Index count) noexcept {
-    h.data = static_cast<const std::byte*>(h.data) + first * h.token_stride * size_of(h.dtype);
-    h.tokens = count;
-    return h;
-  }
-
   void write_keys(Index first, const Heads& to) {
     const KeyType type = s.pool->sizes.key_type;
-    const ConstHeads k = part(tokens.k, first, to.tokens);
+    const ConstHeads k = token_range(tokens.k, 0, first, to.tokens);
     const CacheRotation& r = *s.rotation;
     if (s.keeping == KeyKeeping::unrotated || !r.rotates) return store_numbers(k, type, to);
     Positions at{anchors.data() + first, DType::i64, static_cast<std::int32_t>(s.axes()),

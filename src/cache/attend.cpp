@@ -3,11 +3,13 @@
 // position - shift; the results are merged. Unrotated keys need one call, which rotates them.
 #include "posenc/attention/attend.h"
 
+#include "attention/call/check_parts.h"
 #include "attention/plan/plan_call.h"
 #include "cache/cache_state.h"
 #include "cache/key_run.h"
 #include "cache/stored_numbers.h"
 #include "core/element.h"
+#include "core/extent.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -53,6 +55,8 @@ void check_free_call(const CacheState& s, const AttentionArgs& a) {
     refuse_field(kCache, "q", "must be f64, f32, f16 or bf16", dtype_name(a.q.dtype));
   if (a.q.dtype == DType::f64 && !s.rotation->wide)
     refuse_field(kCache, "q", "must be f32, f16 or bf16 with the precision ggml", "f64");
+  check_extent(kCache, "q", a.q);
+  if (a.q.data == nullptr && a.q.tokens > 0) refuse_field(kCache, "q", "must have memory");
 }
 
 std::string sums_between(const Term& t) {
@@ -230,14 +234,15 @@ void CacheCall::run(const AttentionResult& result, std::span<const NamedArray> n
 
 // As the call of a single run would check it, before any part is computed.
 void CacheCall::check_result(const AttentionResult& r) const {
-  const std::vector<Index> want{1, call.q.tokens, call.q.heads, s.pool->sizes.value_dim};
+  const ResultSizes want{1, call.q.tokens, call.q.heads, s.pool->sizes.value_dim};
   if (r.out.dtype != call.q.dtype)
     refuse_field(kCache, "out", "must have the type of q, " + std::string(dtype_name(call.q.dtype)),
                  dtype_name(r.out.dtype));
-  if (r.out.data == nullptr || r.out.batch != 1 || r.out.tokens != want[1] ||
-      r.out.heads != want[2] || r.out.dim != want[3])
-    refuse_shape(kCache, "out", "must be [1, queries, heads, channels], " + sizes_text(want),
-                 shape_text(r.out));
+  check_result_view(kCache, r, want,
+                    "must have memory of [1, queries, heads, channels], " +
+                        sizes_text({want.batch, want.queries, want.heads, want.dim}),
+                    "out");
+  check_log_sum_exp(kCache, r.log_sum_exp, want, "log_sum_exp");
 }
 
 }  // namespace detail

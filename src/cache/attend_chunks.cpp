@@ -6,9 +6,8 @@
 #include "attention/plan/plan_call.h"
 #include "cache/key_run.h"
 #include "cache/stored_numbers.h"
+#include "core/head_views.h"
 #include "core/parallel.h"
-#include "kernels/attention/fast_strips.h"
-#include "kernels/q8_0.h"
 #include "posenc/attention/attend.h"
 
 namespace posenc::inline v0::detail {
@@ -16,29 +15,6 @@ namespace {
 
 // Many queries share the rotation of a chunk, and each chunk has a result for all of them.
 constexpr Index kChunkTokens = 128, kTokensForEachQuery = 16;
-
-// n tokens to floats, side by side.
-void read_floats(const ConstHeads& from, KeyType type, float* to) noexcept {
-  const Index channels = type == KeyType::q8_0 ? from.dim / kQ8Bytes * kQ8Numbers : from.dim;
-  const Q8Kernels& q8 = q8_kernels(active_isa());
-  const FastKernels& fast = fast_kernels(active_isa());
-  for (Index t = 0; t < from.tokens; ++t)
-    for (Index h = 0; h < from.heads; ++h, to += channels) {
-      const auto* const x = static_cast<const std::byte*>(from.data) +
-                            (t * from.token_stride + h * from.head_stride) * size_of(from.dtype);
-      if (type == KeyType::q8_0)
-        q8.read(x, channels / kQ8Numbers, to);
-      else
-        fast.take_row[fast_type(from.dtype)](to, x, channels, 1);
-    }
-}
-
-Heads dense_heads(void* data, DType dtype, Index tokens, Index heads, Index dim) noexcept {
-  Heads h;
-  h.data = data, h.dtype = dtype, h.tokens = tokens, h.heads = heads, h.dim = dim;
-  h.head_stride = dim, h.token_stride = heads * dim, h.batch_stride = tokens * h.token_stride;
-  return h;
-}
 
 }  // namespace
 
@@ -56,7 +32,7 @@ Heads rotate_chunk(const CacheState& s, const std::vector<Index>& pages, Index t
     Positions at{positions.data() + first, DType::i64, static_cast<std::int32_t>(sizes.axes), n};
     at.axis_stride = static_cast<Index>(positions.size()) / sizes.axes;
     const bool floats = from.dtype == DType::f32;
-    if (!floats) read_floats(from, sizes.key_type, static_cast<float*>(to.data));
+    if (!floats) read_stored(from, sizes.key_type, to);
     s.rotation->narrow.apply(ConstQK{{}, floats ? from : to}, QK{{}, to}, at, RotateMode::forward,
                              inline_executor());
   }
@@ -67,22 +43,17 @@ Heads rotate_chunk(const CacheState& s, const std::vector<Index>& pages, Index t
 ConstHeads values_of_chunk(const CacheState& s, const std::vector<Index>& pages, Index tokens,
                            ChunkMemory& memory) {
   const Index size = s.page_size();
-  ConstHeads all = s.pool->readable_values();
+  const ConstHeads all = s.pool->readable_values();
   const Index bytes = size_of(all.dtype);
   bool in_row = all.batch_stride == size * all.token_stride;
   for (std::size_t n = 1; n < pages.size(); ++n) in_row = in_row && pages[n] == pages[n - 1] + 1;
-  const auto slots = [&](std::size_t n, Index count) {
-    ConstHeads v = all;
-    v.data = static_cast<const std::byte*>(all.data) + pages[n] * all.batch_stride * bytes;
-    v.batch = 1, v.tokens = count;
-    return v;
-  };
-  if (in_row) return slots(0, tokens);
+  if (in_row) return token_range(all, pages[0], 0, tokens);
   const Index token = all.heads * all.dim;
   memory.values.resize(static_cast<std::size_t>(tokens * token * bytes));
   for (Index first = 0; first < tokens; first += size) {
     const Index n = std::min(size, tokens - first);
-    store_numbers(slots(static_cast<std::size_t>(first / size), n), KeyType::f32,
+    const Index page = pages[static_cast<std::size_t>(first / size)];
+    store_numbers(token_range(all, page, 0, n), KeyType::f32,
                   dense_heads(memory.values.data() + first * token * bytes, all.dtype, n, all.heads,
                               all.dim));
   }
@@ -96,8 +67,8 @@ void CacheCall::find_chunks() {
   if (!chunked) return;
   const KeyRun all = std::move(runs[0]);
   runs.clear();
-  const auto most = static_cast<std::size_t>(
-      std::max(kChunkTokens, kTokensForEachQuery * call.q.tokens) / s.page_size());
+  const Index chunk_tokens = std::max(kChunkTokens, kTokensForEachQuery * call.q.tokens);
+  const auto most = static_cast<std::size_t>(std::max(Index{1}, chunk_tokens / s.page_size()));
   for (std::size_t first = 0; first < all.uses.size(); first += most) {
     const auto begin = all.uses.begin() + static_cast<std::ptrdiff_t>(first);
     runs.push_back(

@@ -131,7 +131,7 @@ struct RunKeys {
     if (!c.call.terms.empty() || c.plan != nullptr ||
         c.call.normalisation != Normalisation::softmax)
       return true;
-    if (!m.causal || run.uses.empty()) return false;
+    if (!m.causal || run.uses.empty() || c.query_order.empty()) return false;
     return s.last_order(run.uses.back()) >
            *std::min_element(c.query_order.begin(), c.query_order.end());
   }

@@ -7,6 +7,7 @@
 #include "cache/pool_state.h"
 #include "cache/slots.h"
 #include "core/extent.h"
+#include "core/head_views.h"
 #include "core/known_enum.h"
 #include "core/memory_limit.h"
 #include "core/overlap.h"
@@ -117,14 +118,6 @@ void copy_rows(const Heads& h, Index from_page, Index from, Index to_page, Index
       std::memmove(at(to_page, to + slot, head), at(from_page, from + slot, head), bytes);
 }
 
-Heads slots_of(const Heads& h, Index page, Index slot, Index n) noexcept {
-  Heads r = h;
-  r.batch = 1, r.tokens = n;
-  r.data = static_cast<std::byte*>(h.data) +
-           (page * h.batch_stride + slot * h.token_stride) * size_of(h.dtype);
-  return r;
-}
-
 }  // namespace
 
 Index stored_channels(KeyType type, Index channels) noexcept {
@@ -208,10 +201,10 @@ void PoolState::copy_slots(Index from_page, Index from, Index to_page, Index to,
 }
 
 Heads PoolState::key_slots(Index page, Index slot, Index n) const noexcept {
-  return slots_of(keys, page, slot, n);
+  return token_range(keys, page, slot, n);
 }
 Heads PoolState::value_slots(Index page, Index slot, Index n) const noexcept {
-  return slots_of(values, page, slot, n);
+  return token_range(values, page, slot, n);
 }
 ConstHeads PoolState::readable_values() const noexcept {
   if (!sizes.values_in_keys) return values;

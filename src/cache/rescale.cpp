@@ -2,6 +2,7 @@
 // Another rotation: keys are kept, or moved once from where they were rotated to where they are now.
 #include "cache/cache_state.h"
 #include "cache/stored_numbers.h"
+#include "core/head_views.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -176,10 +177,8 @@ void KeyCache::read_keys(const Heads& out, const Executor& executor) const {
   for (std::size_t use = 0; use < s.sequence.uses.size(); ++use) {
     const PageUse& u = s.sequence.uses[use];
     for_each_run(u.there, [&](Index slot, Index n) {
-      Heads to = out;
-      to.data = static_cast<std::byte*>(out.data) + token * out.token_stride * size_of(out.dtype);
-      to.tokens = n;
-      read_stored(s.pool->key_slots(u.page, slot, n), sizes.key_type, to);
+      read_stored(s.pool->key_slots(u.page, slot, n), sizes.key_type,
+                  token_range(out, 0, token, n));
       token += n;
     });
   }

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "core/element.h"
+#include "core/head_views.h"
+#include "kernels/attention/fast_strips.h"
 #include "kernels/q8_0.h"
 
 namespace posenc::inline v0::detail {
@@ -62,13 +64,13 @@ void convert_head(const void* from, DType type, Index stride, void* to, DType to
 // A few blocks of floats at once, on the stack.
 constexpr Index kBlocksAtOnce = 8;
 
-void read_blocks(const std::byte* blocks, Index channels, void* to, DType type) noexcept {
+void read_blocks(const std::byte* blocks, Index channels, double* to) noexcept {
   float x[kBlocksAtOnce * kQ8Numbers];
   const Q8Kernels& q8 = q8_kernels(active_isa());
   for (Index done = 0; done < channels; done += kBlocksAtOnce * kQ8Numbers) {
     const Index n = std::min(channels - done, kBlocksAtOnce * kQ8Numbers);
     q8.read(blocks + done / kQ8Numbers * kQ8Bytes, n / kQ8Numbers, x);
-    convert_head(x, DType::f32, 1, static_cast<std::byte*>(to) + done * size_of(type), type, n);
+    std::copy_n(x, n, to + done);
   }
 }
 void write_blocks(const void* from, DType type, Index stride, Index channels,
@@ -93,22 +95,20 @@ FloatTokens::FloatTokens(Index tokens, Index heads, Index channels, bool wide)
                                             : (tokens * heads * channels + 1) / 2)) {}
 
 Heads FloatTokens::view(Index n) noexcept {
-  Heads h;
-  h.data = memory_.data();
-  h.dtype = wide_ ? DType::f64 : DType::f32;
-  h.tokens = n, h.heads = heads_, h.dim = channels_;
-  h.head_stride = channels_, h.token_stride = heads_ * channels_;
-  h.batch_stride = n * h.token_stride;
-  return h;
+  return dense_heads(memory_.data(), wide_ ? DType::f64 : DType::f32, n, heads_, channels_);
 }
 
 void read_stored(const ConstHeads& from, KeyType type, const Heads& to) noexcept {
+  const auto& take_row = fast_kernels(active_isa()).take_row;  // numbers and blocks to floats
   for_each_head(to, [&](Index t, Index h) {
-    if (type == KeyType::q8_0)
-      read_blocks(head_data(from, t, h), to.dim, head_data(to, t, h), to.dtype);
+    const std::byte* const x = head_data(from, t, h);
+    std::byte* const y = head_data(to, t, h);
+    if (to.dtype == DType::f32 && from.dtype != DType::f64 && from.dim_stride == 1)
+      take_row[fast_type(from.dtype)](reinterpret_cast<float*>(y), x, to.dim, 1);
+    else if (type == KeyType::q8_0)
+      read_blocks(x, to.dim, reinterpret_cast<double*>(y));
     else
-      convert_head(head_data(from, t, h), from.dtype, from.dim_stride, head_data(to, t, h),
-                   to.dtype, to.dim);
+      convert_head(x, from.dtype, from.dim_stride, y, to.dtype, to.dim);
   });
 }
 

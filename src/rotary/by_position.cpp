@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/rotary/by_position.h"
 
+#include "core/head_views.h"
 #include "core/known_enum.h"
 #include "rotary/plan_state.h"
 
@@ -19,17 +20,8 @@ bool is_below(const Positions& p, Index row, Index token, Index bound) {
   return *static_cast<const double*>(x) < static_cast<double>(bound);
 }
 
-// Tokens [first, first + count) of one row.
-Heads token_range(Heads h, Index row, Index first, Index count) {
-  if (h.data == nullptr) return h;
-  h.data = static_cast<char*>(h.data) +
-           (row * h.batch_stride + first * h.token_stride) * size_of(h.dtype);
-  h.batch = 1;
-  h.tokens = count;
-  return h;
-}
 QK token_range(const QK& x, Index row, Index first, Index count) {
-  return {token_range(x.q, row, first, count), token_range(x.k, row, first, count)};
+  return {detail::token_range(x.q, row, first, count), detail::token_range(x.k, row, first, count)};
 }
 
 void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,

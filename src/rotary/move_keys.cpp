@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/head_views.h"
 #include "core/parallel.h"
 #include "rotary/rerotation_state.h"
 
@@ -21,15 +22,6 @@ Index rows_bytes(const RerotationState& s) noexcept {
 }
 Index floats_bytes(const RerotationState& s, const Heads& h) noexcept {
   return s.q8 == nullptr ? 0 : h.heads * s.head_size() * 4;
-}
-
-// n tokens of a group from `first` on, as a tensor of their own.
-Heads part_of(const Heads& h, Index group, Index first, Index n) noexcept {
-  Heads r = h;
-  r.batch = 1, r.tokens = n;
-  r.data = static_cast<std::byte*>(h.data) +
-           (group * h.batch_stride + first * h.token_stride) * size_of(h.dtype);
-  return r;
 }
 
 void copy_keys(const Heads& in, const Heads& out) noexcept {
@@ -125,7 +117,7 @@ struct MoveTask {
     for (Index t = 0; t < in.tokens; t += rows_at_once) {
       const Index n = std::min(rows_at_once, in.tokens - t);
       make_rows(token + t, n);
-      run(call.state.stored, part_of(in, 0, t, n), part_of(out, 0, t, n), nullptr, &r);
+      run(call.state.stored, token_range(in, 0, t, n), token_range(out, 0, t, n), nullptr, &r);
     }
   }
 
@@ -173,9 +165,8 @@ struct BlockMove {
   void run(const Heads& all) const noexcept {
     const RerotationState& s = task.call.state;
     for (Index t = 0; t < all.tokens; t += at_once) {
-      const Heads keys = part_of(all, 0, t, std::min(at_once, all.tokens - t));
-      Heads x{numbers, 1, keys.tokens, keys.heads, s.head_size()};
-      x.head_stride = x.dim, x.token_stride = x.heads * x.dim;
+      const Heads keys = token_range(all, 0, t, std::min(at_once, all.tokens - t));
+      const Heads x = dense_heads(numbers, DType::f32, keys.tokens, keys.heads, s.head_size());
       each_block(keys,
                  [&](const std::byte* b, Index n, float* to) noexcept { s.q8->read(b, n, to); });
       task.rotate(x, x, t);
@@ -193,7 +184,7 @@ bool move_chunk(MoveTask& task, float* numbers, Index group, Index first, Index 
   chunk.read(call, group, first, n);
   const Index from = call.in_pages != nullptr ? call.in_pages[group] : group;
   const Index to = call.out_pages != nullptr ? call.out_pages[group] : group;
-  const Heads in = part_of(call.in, from, first, n), out = part_of(call.out, to, first, n);
+  const Heads in = token_range(call.in, from, first, n), out = token_range(call.out, to, first, n);
   if (call.state.keeps(chunk)) {
     if (in.data != out.data) copy_keys(in, out);
     return false;
@@ -254,7 +245,8 @@ bool one_distance(const KeyCall& c, KeyChunk& chunk) noexcept {
   task.chunk.read(call, 0, 0, std::min(kKeyTokens, call.in.tokens));
   if (call.state.keeps(task.chunk)) {
     for (Index g = 0; g < call.groups && !call.in_place; ++g)
-      copy_keys(part_of(call.in, g, 0, call.in.tokens), part_of(call.out, g, 0, call.in.tokens));
+      copy_keys(token_range(call.in, g, 0, call.in.tokens),
+                token_range(call.out, g, 0, call.in.tokens));
     return MoveVerdict::kept;
   }
   task.make_rows(0, 1);
