@@ -210,12 +210,14 @@ Line pages_line(PagesDo what) {
 std::vector<Line> key_cache_lines() {
   std::vector<Line> v{
       decode_cache_line(KeyType::f32, 1, 1.15), decode_cache_line(KeyType::bf16, 1, 1.35),
-      decode_cache_line(KeyType::f32, 4, 1.5), decode_cache_line(KeyType::bf16, 4, 2)};
-  for (const KeyType t : {KeyType::f32, KeyType::bf16}) {
+      decode_cache_line(KeyType::q8_0, 1, 1.8), decode_cache_line(KeyType::f32, 4, 1.5),
+      decode_cache_line(KeyType::bf16, 4, 2),   decode_cache_line(KeyType::q8_0, 4, 2.8)};
+  for (const KeyType t : {KeyType::f32, KeyType::bf16, KeyType::q8_0}) {
     v.push_back(beside_line(t, "shifts:2", KeyKeeping::anchored, 2, 1.03));
     v.push_back(beside_line(t, "shifts:8", KeyKeeping::anchored, 8, 1.1));
-    v.push_back(beside_line(t, "unrotated", KeyKeeping::unrotated, 1, 1.1));
-    v.push_back(append_line(t));
+    v.push_back(
+        beside_line(t, "unrotated", KeyKeeping::unrotated, 1, t == KeyType::q8_0 ? 1.2 : 1.1));
+    if (t != KeyType::q8_0) v.push_back(append_line(t));
   }
   for (const PagesDo what : {PagesDo::shift, PagesDo::evict, PagesDo::fork})
     v.push_back(pages_line(what));
