@@ -27,7 +27,6 @@ class KeyGradients {
   void add(std::span<const std::byte>) noexcept;
   std::span<std::byte> bytes() noexcept { return memory_; }
   const Heads& operator[](std::size_t n) const noexcept { return views_[n]; }
-  std::size_t size() const noexcept { return views_.size(); }
 
  private:
   PacketBytes memory_;

@@ -2,14 +2,13 @@
 // ring_attend of a plan: its terms are bound to the inputs of this rank's tokens.
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <optional>
 
-#include "attention/call/add_to.h"
 #include "attention/plan/plan_call.h"
 #include "core/state_access.h"
 #include "parallel/gate_sums.h"
 #include "parallel/ring.h"
+#include "parallel/shared_gradients.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/forgetting.h"
 
@@ -108,7 +107,8 @@ struct RingPlanCall {
   }
 };
 
-// Gradients of parameters, and of inputs that all tokens share: zeros that are summed over the ranks.
+// Gradients by name, of which those by token are the rank's own; parameters and inputs that all tokens share are summed
+// over the ranks.
 class NamedSums {
  public:
   NamedSums(const PlanState& plan, std::span<const NamedGradient> named) {
@@ -116,29 +116,14 @@ class NamedSums {
       const Input* const input = find_input(plan, g.name);
       const bool by_token =
           input != nullptr && (has_axis(*input, kQueries) || has_axis(*input, kKeys));
-      if (by_token || g.array.empty()) {
-        all_.push_back(g);
-        continue;
-      }
-      Sum& s = sums_.emplace_back(
-          g.array,
-          std::vector<double>(static_cast<std::size_t>(std::max<Index>(g.array.count(), 1))));
-      all_.push_back({g.name, tensor(static_cast<void*>(s.second.data()), DType::f64,
-                                     std::span(g.array.shape.data(),
-                                               static_cast<std::size_t>(g.array.rank)))});
+      all_.push_back({g.name, shared_.take(g.array, !by_token)});
     }
   }
   std::span<const NamedGradient> all() const noexcept { return all_; }
-  void finish(const Group& group) {
-    for (Sum& s : sums_) {
-      sum_over_ranks(group, s.second);
-      add_to(s.first, s.second);
-    }
-  }
+  void finish(const Group& group) { shared_.finish(group); }
 
  private:
-  using Sum = std::pair<TensorView, std::vector<double>>;
-  std::deque<Sum> sums_;
+  SharedGradients shared_;
   std::vector<NamedGradient> all_;
 };
 
