@@ -23,8 +23,8 @@ void ring_backward(const Group&, RingCall&, const ConstAttentionResult& whole,
                    const ConstAttentionResult& d_whole, const AttentionGradients&,
                    const SummedGradients&, const Executor&);
 
-// Both from the checks on: what a rank cannot run, `problem` included, ends the call on all of them. agreed(call) runs once all ranks
-// can, and refuses on all of them alike.
+// Both from the checks on: what a rank cannot run, `problem` included, ends the call on all of them.
+// agreed(call) runs once all ranks can, and refuses on all of them alike.
 void ring_call(const Group&, const AttentionArgs&, const LoweredCall&, const AttentionResult&,
                const Executor&, const std::exception_ptr& problem,
                const std::function<void(RingCall&)>& agreed);

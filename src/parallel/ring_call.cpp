@@ -56,26 +56,25 @@ void rotate_side(const RotarySpec& spec, const ConstHeads& x, const Heads& y, co
 
 }  // namespace
 
+void check_no_blocks(std::string_view who, const AttentionArgs& a) {
+  for (const auto& [h, name] : {std::pair{&a.k, "k"}, std::pair{&a.v, "v"}})
+    if (!is_float(h->dtype))
+      refuse_field(who, name, "must be of a float type: blocks do not travel");
+}
+
 void check_ring(const AttentionArgs& a, const Group& group) {
   AttentionArgs softmax = a;
   softmax.normalisation = Normalisation::softmax;
   if (a.normalisation != Normalisation::softmax) check_sticks(a);
   if (const std::string_view why = merge_why_not(softmax); !why.empty())
     refuse(kRing, "results over parts of the keys do not merge in calls with " + std::string(why));
-  for (const auto& [h, name] : {std::pair{&a.k, "k"}, std::pair{&a.v, "v"}})
-    if (!is_float(h->dtype))
-      refuse_field(kRing, name, "must be of a float type: blocks do not travel");
+  check_no_blocks(kRing, a);
   for (const ScoreRegion& r : a.regions)
-    if (r.rotary != nullptr || r.qk.q.data == nullptr)
+    if (r.rotary != nullptr || r.qk.q.dim == 0)
       refuse_field(kRing, "regions",
                    "must have q and k of their own: those of the call are rotated");
   if (!a.block_table.empty())
     refuse_field(kRing, "block_table", "must be empty: pages do not go round");
-  if (a.k.dtype == DType::u8 || a.v.dtype == DType::u8)
-    refuse_field(kRing, a.k.dtype == DType::u8 ? "k" : "v", "must not be in q8_0 blocks");
-  for (const ScoreRegion& r : a.regions)
-    if (r.qk.q.dim == 0)
-      refuse_field(kRing, "regions", "must have q and k of their own, and no rotation");
   const Mask& m = a.mask;
   for (const auto& [view, name] :
        {std::pair{&m.visible, "mask.visible"}, std::pair{&m.bias, "mask.bias"}})
@@ -100,12 +99,17 @@ RingCall::RingCall(const AttentionArgs& a, const LoweredCall& l, const Executor&
       query_positions_(a.query_positions),
       key_positions_(a.key_positions) {
   rotates = only_rotations(a.prepare);
+  for (const Stage& s : a.prepare)
+    if (s.kind == StageKind::rotate) rotary_.push_back(s.rotary);
   const Heads q = rotates || a.q.dtype != type ? new_heads(a.q, type, q_) : Heads{};
   if (q.data != nullptr) {
     copy_heads(q, a.q);
     own.args.q = q;
   }
-  if (!rotates) return;
+  if (!rotates) {
+    allow_lengths();
+    return;
+  }
   const Heads k = new_heads(a.k, a.k.dtype, k_);
   for (const Stage& s : a.prepare) {
     rotate_side(*s.rotary, q, q, query_positions_, false, executor);
@@ -117,9 +121,25 @@ RingCall::RingCall(const AttentionArgs& a, const LoweredCall& l, const Executor&
   lowered.rotations = lowered.narrow_rotations = {};
 }
 
+void RingCall::allow_lengths() {
+  if (std::none_of(rotary_.begin(), rotary_.end(), [](const RotarySpec* s) {
+        return s->valid_from() > 0 || s->valid_to() != kUnbounded;
+      }))
+    return;
+  stages_.assign(own.args.prepare.begin(), own.args.prepare.end());
+  for (Stage& s : stages_) {
+    if (s.kind != StageKind::rotate) continue;
+    RotarySpec& any = any_length_.emplace_back(*s.rotary);
+    for (RotaryBlock& b : any.blocks) b.spectrum.valid_from = 0, b.spectrum.valid_to = kUnbounded;
+    s.rotary = &any;
+  }
+  own.args.prepare = stages_;
+  lowered.rotations = lowered.narrow_rotations = {};
+}
+
 void RingCall::check_length(Index length) const {
-  for (const RotaryPlan& plan : rotations_)
-    detail::check_length("rotary", length, {plan.spec().valid_from(), plan.spec().valid_to()});
+  for (const RotarySpec* s : rotary_)
+    detail::check_length("rotary", length, {s->valid_from(), s->valid_to()});
 }
 
 void RingCall::rotate_back(const Heads& d_q, const Heads& d_k, const Executor& executor) const {

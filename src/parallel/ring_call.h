@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call as a rank of a ring runs it: queries and keys rotated once, and the calls of engines that a step consists of.
 #pragma once
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -40,13 +41,21 @@ class RingCall {
   static KeyedCall call_of(const KeyedCall& step, const RingPiece&);
 
  private:
-  std::vector<RotaryPlan> rotations_;  // of `type`
+  // Rotations that run in each step must not refuse its length: check_length has looked at the whole sequence.
+  void allow_lengths();
+
+  std::vector<const RotarySpec*> rotary_;  // of all rotate stages
+  std::vector<RotaryPlan> rotations_;      // of `type`, where there are no other stages
+  std::deque<RotarySpec> any_length_;
+  std::vector<Stage> stages_;
   Positions query_positions_, key_positions_;
   PacketBytes q_, k_;
 };
 
 // Throws [ring]: what a ring does not compute, beside what check_attention rejects.
 void check_ring(const AttentionArgs&, const Group&);
+// Throws [who]: k or v in q8_0 blocks.
+void check_no_blocks(std::string_view who, const AttentionArgs&);
 
 // Dense views of new memory.
 Heads new_heads(const ConstHeads& shape, DType, PacketBytes& memory);

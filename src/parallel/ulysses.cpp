@@ -55,6 +55,7 @@ void check_terms(const AttentionArgs& a, Index ranks) {
 void check_ulysses(const AttentionArgs& a, const Group& g) {
   check_heads_divide(a.q.heads, g.size(), "heads of q");
   check_heads_divide(a.k.heads, g.size(), "heads of k");
+  check_no_blocks(kUlysses, a);
   check_terms(a, g.size());
   const Mask& m = a.mask;
   for (const auto& [view, name] : {std::pair{&m.visible, "mask.visible"},

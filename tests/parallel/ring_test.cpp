@@ -186,6 +186,31 @@ TEST(Ring, RefusesOnEveryRankAlike) {
       "[ring] rank 2 cannot make the call: [attention] scale must be given: attend has no default");
 }
 
+// Calls that attention computes, but a ring does not.
+TEST(Ring, RefusesBlocksAndRegionsThatRotate) {
+  const BlockKeys blocks(16);
+  EXPECT_EQ(all_say(2, [&](AttentionArgs& a, Index) { blocks.put(a, true, false); }),
+            "[ring] k must be of a float type: blocks do not travel");
+  EXPECT_EQ(all_say(2, [&](AttentionArgs& a, Index) { blocks.put(a, false, true); }),
+            "[ring] v must be of a float type: blocks do not travel");
+  const RotarySpec spec =
+      resolve(Rope{.head_dim = 16, .base = 500, .pairing = Pairing::half_split});
+  const std::string says =
+      "[ring] regions must have q and k of their own: those of the call are rotated";
+  std::array<ScoreRegion, 2> of_rank;
+  EXPECT_EQ(all_say(2,
+                    [&](AttentionArgs& a, Index r) {
+                      ScoreRegion& region = of_rank[static_cast<std::size_t>(r)];
+                      region.low = 2, region.rotary = &spec;
+                      region.query_positions = a.query_positions;
+                      region.key_positions = a.key_positions;
+                      a.regions = std::span(&region, 1);
+                    }),
+            says);
+  const ScoreRegion bare;  // of a plan's rotation
+  EXPECT_EQ(all_say(2, [&](AttentionArgs& a, Index) { a.regions = std::span(&bare, 1); }), says);
+}
+
 TEST(Ring, RefusesRanksThatDisagree) {
   const std::string says = "[ring] all ranks must make the same call; rank 0 and rank 1 differ in ";
   const auto one = [](const auto& change) {
@@ -250,6 +275,20 @@ TEST(Ring, LengthsAreThoseOfTheSequence) {
   for (const std::string& s : say()) EXPECT_THAT(s, HasSubstr("[rotary]"));
   w.spec.blocks[0].spectrum.valid_to = 32;
   for (const std::string& s : say()) EXPECT_EQ(s, "");
+}
+
+// Where a norm stands before the rotation, which then runs in each step.
+TEST(Ring, LengthsAreThoseOfTheSequenceAfterANorm) {
+  RingWorld w(32);
+  const Stage stages[] = {{.kind = StageKind::l2, .epsilon = 1e-3}, w.stage};
+  w.narrow.prepare = w.plain.prepare = stages;
+  w.spec.blocks[0].spectrum.valid_from = 20;
+  expect_whole(w, of_reference(w.plain), 2, tokens_of(w, 2, ShardLayout::contiguous));
+  w.spec.blocks[0].spectrum.valid_to = 31;
+  for (const std::string& s : on_ranks(2, [&](const Communicator&c, Index r) {
+         run_shard(w.narrow, shard_tokens(32, 2, r, ShardLayout::contiguous), c);
+       }))
+    EXPECT_THAT(s, HasSubstr("[rotary] length"));
 }
 
 TEST(Ring, RefusesACommunicatorWithoutItsCalls) {

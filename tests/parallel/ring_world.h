@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/shard_call.h"
+#include "posenc/core/key_blocks.h"
 #include "posenc/positions/shard.h"
 #include "posenc/relative/t5.h"
 #include "posenc/rotary/rope.h"
@@ -94,6 +95,28 @@ inline CallResult run_shard(const AttentionArgs& whole, const TokenList& tokens,
   ring_attend_backward(shard.args, to.r, {up.d_out, up.d_lse}, g.g, c, options, executor);
   return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
 }
+
+// Keys in q8_0 blocks, all zeros, that attend computes.
+struct BlockKeys {
+  static constexpr Index kBlockDim = 32, kBytes = 34;
+  explicit BlockKeys(Index tokens)
+      : count(tokens),
+        numbers(static_cast<std::size_t>(tokens * RingWorld::kHeads * kBlockDim)),
+        bytes(static_cast<std::size_t>(tokens * RingWorld::kKeyHeads * kBytes)) {}
+  // Blocks for k or for v, numbers for the others.
+  void put(AttentionArgs& a, bool k, bool v) const {
+    const ConstHeads wide = heads(numbers.data(), count, RingWorld::kKeyHeads, kBlockDim),
+                     blocks =
+                         key_blocks(tensor(bytes.data(), {1, count, RingWorld::kKeyHeads, kBytes}),
+                                    HeadsLayout::bthd);
+    a.q = heads(numbers.data(), count, RingWorld::kHeads, kBlockDim);
+    a.k = k ? blocks : wide, a.v = v ? blocks : wide;
+    a.prepare = {};
+  }
+  Index count;
+  std::vector<float> numbers;
+  std::vector<std::uint8_t> bytes;
+};
 
 // The largest error, relative to the largest number of each array.
 inline double error_of(const CallResult& got, const CallResult& want) {

@@ -101,6 +101,9 @@ TEST(Ulysses, RefusesOnEveryRankAlike) {
   EXPECT_EQ(all_say_by_heads(2, [](AttentionArgs& a) { a.mask.key_order = {}; }),
             "[ulysses] query_order and key_order must state where the tokens stand, "
             "[1, tokens]");
+  const BlockKeys blocks(16);
+  EXPECT_EQ(all_say_by_heads(2, [&](AttentionArgs& a) { blocks.put(a, true, true); }),
+            "[ulysses] k must be of a float type: blocks do not travel");
   const std::vector<Index> far(16, 7);
   EXPECT_THAT(all_say_by_heads(2,
                                [&](AttentionArgs& a) {

@@ -13,8 +13,8 @@
 //
 // Rejected, on every rank with the same message: what mixes heads (networks
 // over scores, mix_before, mix_after), vectors and classes by token of terms,
-// stages other than rotations, regions, packed sequences, pages, key_length,
-// pairs as in a ring; calls that differ between ranks.
+// stages other than rotations, regions, packed sequences, pages, q8_0 blocks,
+// key_length, pairs as in a ring; calls that differ between ranks.
 #pragma once
 #include "posenc/parallel/ring.h"
 
