@@ -29,6 +29,11 @@ void each_number(const ConstTensorView& v, const F& fn) {
 void add_factor(Facts& f, const Factor& x) {
   f.add(Facts::terms, Index{x.content});
   f.add(Facts::terms, x.given);
+  const ConstHeads& h = x.given;
+  if (h.data == nullptr || h.tokens != 1) return;  // of each token: a rank's own
+  const Index shape[] = {h.batch, h.tokens, h.heads, h.dim};
+  const Index stride[] = {h.batch_stride, h.token_stride, h.head_stride, h.dim_stride};
+  f.add(Facts::shared, tensor(h.data, h.dtype, shape, stride), true);
 }
 
 void add_network(Facts& f, const Mlp& m) {
@@ -44,11 +49,33 @@ void add_rows(Facts& f, const PickedRows& r) {
     f.add(Facts::terms, Index{line.axis});
     for (Index n = 0; line.row != nullptr && n < line.count; ++n)
       f.add(Facts::shared, Index{line.row[n]});
+    for (Index n = 0; line.edges != nullptr && n + 1 < line.count; ++n)
+      f.add(Facts::shared, line.edges[n]);
   }
   f.add(Facts::terms, r.pair.query_classes);
   f.add(Facts::terms, r.pair.key_classes);
+  for (Index n = 0; r.pair.row != nullptr && n < r.pair.query_classes * r.pair.key_classes; ++n)
+    f.add(Facts::shared, Index{r.pair.row[n]});
   f.add(Facts::terms, r.pair.query_class, false);
   f.add(Facts::terms, r.pair.key_class, false);
+}
+
+// Fields of a term beside its arrays.
+template <class T>
+void add_fields(Facts& f, const T& t) {
+  f.add(Facts::terms, t.scale);
+  if constexpr (requires { t.axis; }) f.add(Facts::terms, Index{t.axis});
+  if constexpr (requires { t.side; }) f.add(Facts::terms, enum_text(t.side));
+  if constexpr (std::is_same_v<T, GatesTerm>) {
+    f.add(Facts::terms, enum_text(t.gate));
+    f.add(Facts::terms, t.gate_scale);
+    f.add(Facts::terms, Index{t.gate_own});
+    f.add(Facts::terms, t.spread);
+  }
+  if constexpr (std::is_same_v<T, DistanceMlpTerm>) {
+    f.add(Facts::terms, t.epsilon);
+    f.add(Facts::terms, Index{t.keep_sign});
+  }
 }
 
 void add_term(Facts& f, const Term& t) {
@@ -59,13 +86,14 @@ void add_term(Facts& f, const Term& t) {
   add_factor(f, arrays.key);
   add_network(f, arrays.mlp);
   if (const PickedRows* const r = picked_rows(t)) add_rows(f, *r);
-  std::visit([&](const auto& term) { f.add(Facts::terms, term.scale); }, t);
+  std::visit([&](const auto& term) { add_fields(f, term); }, t);
 }
 
 void add_stages(Facts& f, std::span<const Stage> stages) {
   for (const Stage& s : stages) {
     f.add(Facts::terms, enum_text(s.kind));
     f.add(Facts::terms, s.epsilon);
+    f.add(Facts::terms, Index{s.value});
     f.add(Facts::shared, s.q, true);
     f.add(Facts::shared, s.k, true);
     if (s.rotary != nullptr) f.add(Facts::shared, s.rotary->hash());

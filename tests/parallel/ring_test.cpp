@@ -235,6 +235,61 @@ TEST(Ring, RefusesRanksThatDisagree) {
             says + "arrays that all tokens share");
 }
 
+// Each field of a term that no array shows: where one rank has another, no rank computes.
+TEST(Ring, RefusesTermsThatDisagree) {
+  const RingWorld w(32);
+  const auto differ = [](const Term& one, const Term& other) {
+    const std::string s = all_say(
+        2, [&](AttentionArgs& a, Index r) { a.terms = std::span(r == 0 ? &one : &other, 1); });
+    const std::string says =
+        "[ring] all ranks must make the same call; rank 0 and rank 1 differ in ";
+    return s.starts_with(says) ? s.substr(says.size()) : s;
+  };
+  const std::string terms = "terms or stages", shared = "arrays that all tokens share";
+  std::vector<double> vector{0.5, 1}, other_vector{0.5, 2};
+  const auto of_one_token = [](const std::vector<double>& x) {
+    ProductTerm t;
+    t.query.given = t.key.given = heads(tensor(x.data(), {1, 1, 1, 2}), HeadsLayout::bthd);
+    return t;
+  };
+  const ProductTerm bias = of_one_token(vector);
+  EXPECT_EQ(differ(bias, of_one_token(vector)), "");
+  EXPECT_EQ(differ(bias, of_one_token(other_vector)), shared);
+  DecayTerm past, future;
+  past.query.given = past.key.given = heads(tensor(vector.data(), {1, 1, 1, 1}), HeadsLayout::bthd);
+  future = past, future.side = Side::future;
+  EXPECT_EQ(differ(past, future), terms);
+  const std::vector<double> edges{2.5}, other_edges{3.5};
+  const std::vector<std::int32_t> rows{0, 1}, other_rows{1, 0};
+  ProductTerm line;
+  line.table = tensor(std::as_const(w.table).data(), {1, 4, 32, 1});
+  line.lines[0] = {rows.data(), 2, 0, edges.data()};
+  ProductTerm moved = line;
+  moved.lines[0].edges = other_edges.data();
+  EXPECT_EQ(differ(line, moved), shared);
+  const std::vector<Index> classes(16, 0);
+  ProductTerm pair;
+  pair.table = line.table;
+  pair.pair = {rows.data(), 1, 2, tensor(classes.data(), {1, 16}), tensor(classes.data(), {1, 16})};
+  ProductTerm turned = pair;
+  turned.pair.row = other_rows.data();
+  EXPECT_EQ(differ(pair, pair), "");
+  EXPECT_EQ(differ(pair, turned), shared);
+}
+
+// A rank that rotates values too.
+TEST(Ring, RefusesStagesThatDisagree) {
+  const RingWorld w(32);
+  Stage stage = w.stage;
+  stage.value = true;
+  EXPECT_EQ(all_say(2,
+                    [&](AttentionArgs& a, Index r) {
+                      if (r == 1) a.prepare = std::span(&stage, 1);
+                    }),
+            "[ring] all ranks must make the same call; rank 0 and rank 1 differ in terms or "
+            "stages");
+}
+
 // One rank goes forward, the other backward.
 TEST(Ring, RefusesAnotherPass) {
   const RingWorld w(32);
