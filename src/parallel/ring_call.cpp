@@ -70,7 +70,7 @@ void check_ring(const AttentionArgs& a, const Group& group) {
     refuse(kRing, "results over parts of the keys do not merge in calls with " + std::string(why));
   check_no_blocks(kRing, a);
   for (const ScoreRegion& r : a.regions)
-    if (r.rotary != nullptr || r.qk.q.dim == 0)
+    if (r.qk.q.dim == 0)
       refuse_field(kRing, "regions",
                    "must have q and k of their own: those of the call are rotated");
   if (!a.block_table.empty())

@@ -7,6 +7,7 @@
 
 #include "attention/random_call.h"
 #include "parallel/shard_call.h"
+#include "posenc/parallel/ulysses.h"
 
 namespace posenc {
 namespace {
@@ -59,20 +60,31 @@ struct RankRun {
   CallResult got;
 };
 
-CallResult run_rank(const AttentionArgs& whole, const RankRun& run, const Communicator& c) {
+using RingForward = void (*)(const AttentionArgs&, const AttentionResult&, const Communicator&,
+                             const RingOptions&, const Executor&);
+using RingBackward = void (*)(const AttentionArgs&, const ConstAttentionResult&,
+                              const ConstAttentionResult&, const AttentionGradients&,
+                              const Communicator&, const RingOptions&, const Executor&);
+// Keys that go round, or heads that are exchanged.
+enum class By { keys, heads };
+
+CallResult run_rank(By by, const AttentionArgs& whole, const RankRun& run, const Communicator& c) {
   const ShardCall shard(whole, run.queries, run.keys);
   const ShardUpstream up(whole, run.queries);
   ResultArrays to(shard.args, shard.args.q.dtype);
   GradientArrays g(shard.args);
-  ring_attend(shard.args, to.r, c, {.seconds = 20}, inline_executor());
-  ring_attend_backward(shard.args, to.r, {up.d_out, up.d_lse}, g.g, c, {.seconds = 20},
-                       inline_executor());
+  const RingOptions options{.seconds = 20};
+  const auto forward = by == By::keys ? static_cast<RingForward>(ring_attend) : ulysses_attend;
+  const auto backward =
+      by == By::keys ? static_cast<RingBackward>(ring_attend_backward) : ulysses_attend_backward;
+  forward(shard.args, to.r, c, options, inline_executor());
+  backward(shard.args, to.r, {up.d_out, up.d_lse}, g.g, c, options, inline_executor());
   return {widened(to.r.out), to.lse, std::move(g.value), std::move(g.name)};
 }
 
 // What is wrong, and what was refused, of one call over so many ranks.
-std::string of_call(std::uint64_t seed, Index ranks, bool narrow, std::set<std::string>& refused,
-                    int& ran) {
+std::string of_call(By by, std::uint64_t seed, Index ranks, bool narrow,
+                    std::set<std::string>& refused, int& ran) {
   test::Random r(seed);
   const Index queries = ranks * r.integer(2, 5), keys = ranks * r.integer(2, 5);
   const RandomCall random(seed, {.for_scheme = false, .queries = queries, .keys = keys});
@@ -84,7 +96,7 @@ std::string of_call(std::uint64_t seed, Index ranks, bool narrow, std::set<std::
   for (std::size_t n = 0; n < run.size(); ++n) run[n].queries = q[n], run[n].keys = k[n];
   const std::vector<std::string> says = on_ranks(ranks, [&](const Communicator& c, Index rank) {
     RankRun& own = run[static_cast<std::size_t>(rank)];
-    own.got = run_rank(call.args, own, c);
+    own.got = run_rank(by, call.args, own, c);
   });
   for (const std::string& s : says)
     if (s != says[0]) return "ranks say \"" + says[0] + "\" and \"" + s + "\"";
@@ -108,7 +120,7 @@ TEST_P(RingRandom, RanksGetTheRowsAndGradientsOfTheWhole) {
   std::set<std::string> refused;
   int ran = 0, wrong = 0;
   for (std::uint64_t seed = 0; seed < 250 && wrong < 5; ++seed) {
-    const std::string text = of_call(seed, GetParam(), false, refused, ran);
+    const std::string text = of_call(By::keys, seed, GetParam(), false, refused, ran);
     EXPECT_EQ(text, "") << "seed " << seed;
     wrong += text.empty() ? 0 : 1;
   }
@@ -119,11 +131,22 @@ TEST(RingRandomFloat, RanksGetTheRowsAndGradientsOfTheWhole) {
   std::set<std::string> refused;
   int ran = 0, wrong = 0;
   for (std::uint64_t seed = 0; seed < 3000 && wrong < 5; ++seed) {
-    const std::string text = of_call(seed, 2, true, refused, ran);
+    const std::string text = of_call(By::keys, seed, 2, true, refused, ran);
     EXPECT_EQ(text, "") << "seed " << seed;
     wrong += text.empty() ? 0 : 1;
   }
   EXPECT_GT(ran, 50);
+}
+
+TEST(UlyssesRandom, RanksGetTheRowsAndGradientsOfTheWhole) {
+  std::set<std::string> refused;
+  int ran = 0, wrong = 0;
+  for (std::uint64_t seed = 0; seed < 2000 && wrong < 5; ++seed) {
+    const std::string text = of_call(By::heads, seed, 2, false, refused, ran);
+    EXPECT_EQ(text, "") << "seed " << seed;
+    wrong += text.empty() ? 0 : 1;
+  }
+  EXPECT_GT(ran, 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RingRandom, ::testing::Values(1, 2, 4));
