@@ -143,7 +143,7 @@ struct Append {
     if (in_last > 0) write_last(copies ? pages[0] : q.uses.back().page);
     Index next = copies ? 1 : 0;
     for (Index first = in_last; first < n; first += size)
-      write(first, pages[next++], 0, std::min(size, n - first));
+      write(first, pages[next++], 0, std::min(size, n - first), 0);
     commit(pages);
   }
 
@@ -152,7 +152,7 @@ struct Append {
     const PageUse& use = s.sequence.uses.back();
     const Index first = use.there.first();
     if (copies) s.pool->copy_slots(use.page, first, page, first, slot - first);
-    write(0, page, slot, std::min(room, n));
+    write(0, page, slot, std::min(room, n), use.order);
   }
 
   void commit(NewPages& pages) noexcept {
@@ -169,11 +169,11 @@ struct Append {
         q.uses.back().there = q.uses.back().there | added;
       } else {
         s.pool->retain(q.uses.back().page);
-        add_use({q.uses.back().page, added});
+        add_last({q.uses.back().page, added, q.uses.back().order});
       }
     }
     for (Index first = in_last; first < n; first += size)
-      add_use({pages[next++], Slots::range(0, std::min(size, n - first))});
+      add_last({pages[next++], Slots::range(0, std::min(size, n - first))});
     pages.keep();
     for (std::size_t a = 0; a < shift.size(); ++a) {
       q.lowest[a] = q.tokens == 0 ? lowest[a] : std::min(q.lowest[a], lowest[a]);
@@ -182,19 +182,20 @@ struct Append {
     q.tokens += n, q.next_order += n;
   }
 
-  void add_use(const PageUse& use) noexcept {
+  void add_last(const PageUse& use) noexcept {
     s.sequence.uses.push_back(use);
     s.sequence.shift.insert(s.sequence.shift.end(), shift.begin(), shift.end());
   }
 
-  // `count` tokens from `first` on, to slots of a page.
-  void write(Index first, Index page, Index to, Index count) {
+  // `count` tokens from `first` on, to slots of a page of whose use the order is.
+  void write(Index first, Index page, Index to, Index count, Index order) {
     PoolState& p = *s.pool;
     write_keys(first, p.key_slots(page, to, count));
     if (p.stores_values())
       store_numbers(token_range(tokens.v, 0, first, count), p.sizes.value_type,
                     p.value_slots(page, to, count));
-    for (Index t = 0; t < count; ++t) p.orders(page)[to + t] = s.sequence.next_order + first + t;
+    for (Index t = 0; t < count; ++t)
+      p.orders(page)[to + t] = s.sequence.next_order + first + t - order;
     for (Index axis = 0; axis < s.axes(); ++axis)
       std::copy_n(anchors.data() + axis * n + first, count, p.anchors(page, axis) + to);
     for (std::size_t a = 0; a < arrays.size(); ++a)

@@ -90,9 +90,8 @@ struct RunKeys {
   }
   void find_order() {
     order.resize(static_cast<std::size_t>(keys));
-    for_each_key([&](std::size_t n, Index slot, std::size_t key) {
-      order[key] = s.pool->orders(use(n).page)[slot];
-    });
+    for_each_key(
+        [&](std::size_t n, Index slot, std::size_t key) { order[key] = s.order_of(use(n), slot); });
     for (std::size_t key = 1; key < order.size(); ++key)
       order[key] = std::max(order[key], order[key - 1]);
   }

@@ -63,11 +63,11 @@ CacheState::CacheState(const CacheState& other)
 
 Index CacheState::first_order(std::size_t use) const noexcept {
   const PageUse& u = sequence.uses[use];
-  return pool->orders(u.page)[u.there.first()];
+  return order_of(u, u.there.first());
 }
 Index CacheState::last_order(std::size_t use) const noexcept {
   const PageUse& u = sequence.uses[use];
-  return pool->orders(u.page)[u.there.last()];
+  return order_of(u, u.there.last());
 }
 
 std::size_t CacheState::use_from(Index order) const noexcept {
@@ -86,28 +86,26 @@ std::size_t CacheState::use_from(Index order) const noexcept {
 Index CacheState::slot_from(std::size_t use, Index order) const noexcept {
   const PageUse& u = sequence.uses[use];
   const Index* const o = pool->orders(u.page);
-  return std::lower_bound(o + u.there.first(), o + u.there.last() + 1, order) - o;
+  return std::lower_bound(o + u.there.first(), o + u.there.last() + 1, order - u.order) - o;
 }
 
 Index CacheState::next_token(Index order) const noexcept {
   const std::size_t use = use_from(order);
   if (use == sequence.uses.size()) return kUnbounded;
   const PageUse& u = sequence.uses[use];
-  return pool->orders(u.page)[(u.there & Slots::range(slot_from(use, order), kMostSlots)).first()];
+  return order_of(u, (u.there & Slots::range(slot_from(use, order), kMostSlots)).first());
 }
 
 Index CacheState::slot_of(std::size_t use, Index order) const noexcept {
   if (use >= sequence.uses.size() || order < first_order(use)) return -1;
   const Index slot = slot_from(use, order);
   const PageUse& u = sequence.uses[use];
-  return u.there.has(slot) && pool->orders(u.page)[slot] == order ? slot : -1;
+  return u.there.has(slot) && order_of(u, slot) == order ? slot : -1;
 }
 
 Index CacheState::uses_of_page(std::size_t use) const noexcept {
   Index n = 1;
-  while (use >= static_cast<std::size_t>(n) &&
-         sequence.uses[use - static_cast<std::size_t>(n)].page == sequence.uses[use].page)
-    ++n;
+  for (; continues_page(sequence.uses, use); --use) ++n;
   return n;
 }
 
@@ -125,6 +123,11 @@ Change CacheState::without_range(Index first, Index end) const {
 void CacheState::commit(Change&& c) noexcept {
   sequence = std::move(c.next);
   pool->release(c.released);
+}
+
+void CacheState::retain_parts() noexcept {
+  for (std::size_t use = 1; use < sequence.uses.size(); ++use)
+    if (continues_page(sequence.uses, use)) pool->retain(sequence.uses[use].page);
 }
 
 void CacheState::clear() noexcept {
@@ -147,6 +150,45 @@ void CacheState::find_bounds(Sequence& s) const {
     s.lowest[static_cast<std::size_t>(axis)] = low,
     s.highest[static_cast<std::size_t>(axis)] = high;
   }
+}
+
+void CacheState::check_positions(Sequence& s, const RotarySpec& spec) const {
+  const Index most = std::min(kMostPosition, spec.valid_to() - 1);
+  bool beyond = false;
+  for (std::size_t a = 0; a < s.lowest.size(); ++a)
+    beyond = beyond || s.lowest[a] < -kMostPosition || s.highest[a] > most;
+  if (!beyond || s.tokens == 0) return;
+  find_bounds(s);
+  check_bounds(s, spec);
+}
+
+void add_use(Sequence& s, const PageUse& use, const Index* shift) {
+  const auto axes = s.lowest.size();
+  if (!s.uses.empty()) {
+    PageUse& last = s.uses.back();
+    if (last.page == use.page && last.order == use.order &&
+        std::equal(shift, shift + axes, s.shift.end() - static_cast<std::ptrdiff_t>(axes))) {
+      last.there = last.there | use.there;
+      return;
+    }
+  }
+  s.uses.push_back(use);
+  s.shift.insert(s.shift.end(), shift, shift + axes);
+}
+
+void check_delta(const CacheState& s, std::span<const Index> delta) {
+  if (static_cast<Index>(delta.size()) != s.axes())
+    refuse_field(kCache, "delta", "must have " + axes_text(s.axes()),
+                 static_cast<Index>(delta.size()));
+  const bool shifts = std::any_of(delta.begin(), delta.end(), [](Index d) { return d != 0; });
+  if (shifts && s.keeping == KeyKeeping::anchored && !s.rotation->any_shift)
+    refuse_field(kCache, "shift",
+                 "of anchored keys needs the precision exact, because others rotate by more than "
+                 "the distance; keep such keys unrotated. The precision is",
+                 enum_text(s.rotation->spec.precision));
+  for (const Index d : delta)
+    if (d < -2 * kMostPosition || d > 2 * kMostPosition)
+      refuse_field(kCache, "delta", "must be at most 2^38 in magnitude", d);
 }
 
 void check_bounds(const Sequence& s, const RotarySpec& spec) {

@@ -15,10 +15,12 @@ namespace posenc::inline v0::detail {
 
 inline constexpr Index kMostPosition = Index{1} << 37;
 
-// Slots of one page with one shift. A page whose tokens have two shifts has two uses, one after the other.
+// Slots of one page with one shift. A page whose tokens have two shifts has two uses, one after the other. So has a page
+// whose tokens were appended twice, and then slots of the second one may come before those of the first.
 struct PageUse {
   Index page = 0;
   Slots there;
+  Index order = 0;  // added to the orders of the page
 };
 
 struct Sequence {
@@ -29,6 +31,14 @@ struct Sequence {
   // Positions are within these, of each axis. They need not occur.
   std::vector<Index> lowest, highest;
 };
+
+// The use has later slots of the page of the use before it.
+inline bool continues_page(const std::vector<PageUse>& uses, std::size_t use) noexcept {
+  return use > 0 && uses[use].page == uses[use - 1].page &&
+         uses[use - 1].there.last() < uses[use].there.first();
+}
+// Slots behind those of the last use, of which they become a part if they are its page with its shift and order.
+void add_use(Sequence&, const PageUse&, const Index* shift);
 
 struct Change {
   Sequence next;
@@ -65,6 +75,9 @@ struct CacheState {
   const Index* shift_of(std::size_t use) const noexcept {
     return sequence.shift.data() + use * static_cast<std::size_t>(axes());
   }
+  Index order_of(const PageUse& use, Index slot) const noexcept {
+    return pool->orders(use.page)[slot] + use.order;
+  }
   Index first_order(std::size_t use) const noexcept;
   Index last_order(std::size_t use) const noexcept;
   // The first use with a token of this order or a later one.
@@ -86,9 +99,13 @@ struct CacheState {
   Change without(std::size_t first_use, std::size_t end_use, const F& keep) const;
   Change without_range(Index first, Index end) const;
   void commit(Change&&) noexcept;
+  // Of new pages, each held once: those with several uses are held once for each.
+  void retain_parts() noexcept;
   void clear() noexcept;
   // The smallest and the largest position of each axis that occur.
   void find_bounds(Sequence&) const;
+  // Throws [key_cache]: positions that the rotation does not allow. Looks at the tokens only if the bounds do not tell.
+  void check_positions(Sequence&, const RotarySpec&) const;
 };
 
 template <class F>
@@ -115,6 +132,8 @@ Change CacheState::without(std::size_t first_use, std::size_t end_use, const F& 
 }
 
 void check_rotation(const RotarySpec&, const PoolState&, KeyKeeping);
+// Throws [key_cache]: what cannot be added to the positions of tokens.
+void check_delta(const CacheState&, std::span<const Index> delta);
 // Throws [key_cache]: positions within the bounds that the cache or its rotation does not allow.
 void check_bounds(const Sequence&, const RotarySpec&);
 // Each slot of a use with its token, in order.
@@ -136,6 +155,20 @@ void for_each_run(const Slots& s, const F& f) {
     next = slot + 1;
   });
   if (first >= 0) f(first, next - first);
+}
+
+// All tokens one behind the other, in pieces within pages of this size: f(use, slot, token, count).
+template <class F>
+void for_each_piece(const CacheState& s, Index page_size, const F& f) {
+  Index token = 0;
+  for (std::size_t use = 0; use < s.sequence.uses.size(); ++use)
+    for_each_run(s.sequence.uses[use].there, [&](Index slot, Index n) {
+      while (n > 0) {
+        const Index part = std::min(n, page_size - token % page_size);
+        f(use, slot, token, part);
+        token += part, slot += part, n -= part;
+      }
+    });
 }
 
 }  // namespace posenc::v0::detail

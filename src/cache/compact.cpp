@@ -25,7 +25,7 @@ struct Compaction {
   void find_sources() {
     const std::vector<PageUse>& uses = s.sequence.uses;
     for (std::size_t use = 0; use < uses.size(); ++use) {
-      if (use == 0 || uses[use].page != uses[use - 1].page) sources.push_back({use, use, 0, true});
+      if (!continues_page(uses, use)) sources.push_back({use, use, 0, true});
       SourcePage& p = sources.back();
       const Index n = uses[use].there.count();
       p.dense = p.dense && uses[use].there == Slots::range(p.tokens, p.tokens + n);
@@ -61,34 +61,17 @@ struct Compaction {
   // Which uses there will be, or the copies themselves.
   void place(bool copies) {
     if (!copies) change.next = s.sequence, change.next.uses.clear(), change.next.shift.clear();
-    Index token = 0;
-    for (std::size_t use = 0; use < s.sequence.uses.size(); ++use) {
+    for_each_piece(s, s.page_size(), [&](std::size_t use, Index slot, Index token, Index n) {
       const PageUse& u = s.sequence.uses[use];
-      for_each_run(u.there, [&](Index slot, Index n) {
-        while (n > 0) {
-          const Index page = targets[static_cast<std::size_t>(token / s.page_size())];
-          const Index to = token % s.page_size(), part = std::min(n, s.page_size() - to);
-          if (!copies)
-            add(use, page, Slots::range(to, to + part));
-          else if (page != u.page || to != slot)
-            s.pool->copy_slots(u.page, slot, page, to, part);
-          token += part, slot += part, n -= part;
-        }
-      });
-    }
-  }
-
-  void add(std::size_t use, Index page, const Slots& slots) {
-    Sequence& next = change.next;
-    const Index* const by = s.shift_of(use);
-    const auto axes = static_cast<std::size_t>(s.axes());
-    if (!next.uses.empty() && next.uses.back().page == page &&
-        std::equal(by, by + axes, next.shift.end() - static_cast<std::ptrdiff_t>(axes))) {
-      next.uses.back().there = next.uses.back().there | slots;
-      return;
-    }
-    next.uses.push_back({page, slots});
-    next.shift.insert(next.shift.end(), by, by + axes);
+      const auto target = static_cast<std::size_t>(token / s.page_size());
+      const Index page = targets[target], to = token % s.page_size();
+      const bool written = target >= kept;  // then its orders are those of this sequence
+      if (!copies)
+        add_use(change.next, {page, Slots::range(to, to + n), written ? 0 : u.order},
+                s.shift_of(use));
+      else if (written)
+        s.pool->copy_slots(*s.pool, u.page, slot, page, to, n, u.order);
+    });
   }
 
   // A page is held once for each use: one more for each new use, one less for each old one. A new page is held once.

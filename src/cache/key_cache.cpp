@@ -42,7 +42,7 @@ Index KeyCache::pages() const noexcept {
   const std::vector<detail::PageUse>& uses = state_->sequence.uses;
   Index n = 0;
   for (std::size_t use = 0; use < uses.size(); ++use)
-    n += use == 0 || uses[use].page != uses[use - 1].page ? 1 : 0;
+    n += detail::continues_page(uses, use) ? 0 : 1;
   return n;
 }
 
@@ -61,7 +61,7 @@ std::vector<Index> KeyCache::orders() const {
   all.reserve(static_cast<std::size_t>(size()));
   for (const detail::PageUse& use : state_->sequence.uses)
     detail::for_each_slot(use.there,
-                          [&](Index slot) { all.push_back(state_->pool->orders(use.page)[slot]); });
+                          [&](Index slot) { all.push_back(state_->order_of(use, slot)); });
   return all;
 }
 
@@ -131,7 +131,7 @@ Index order_of_token(const detail::CacheState& s, Index n) {
     }
     Index order = 0;
     detail::for_each_slot(use.there, [&](Index slot) {
-      if (n-- == 0) order = s.pool->orders(use.page)[slot];
+      if (n-- == 0) order = s.order_of(use, slot);
     });
     return order;
   }
@@ -178,7 +178,8 @@ struct Shifting {
   }
   // A use and the one before it, where they are one page with one shift.
   void join(std::size_t use) {
-    if (use == 0 || use >= next.uses.size() || next.uses[use].page != next.uses[use - 1].page)
+    if (use >= next.uses.size() || !continues_page(next.uses, use) ||
+        next.uses[use].order != next.uses[use - 1].order)
       return;
     const auto axes = static_cast<std::ptrdiff_t>(s.axes());
     const auto by = next.shift.begin() + static_cast<std::ptrdiff_t>(use) * axes;
@@ -200,16 +201,11 @@ struct Shifting {
     for (std::size_t use = from; use < to; ++use)
       for (std::size_t a = 0; a < delta.size(); ++a) next.shift[use * delta.size() + a] += delta[a];
     join(to), join(from);
-    bool beyond = false;
     for (std::size_t a = 0; a < delta.size(); ++a) {
       next.lowest[a] = std::min(next.lowest[a], next.lowest[a] + delta[a]);
       next.highest[a] = std::max(next.highest[a], next.highest[a] + delta[a]);
-      beyond = beyond || next.lowest[a] < -kMostPosition ||
-               next.highest[a] > std::min(kMostPosition, s.rotation->spec.valid_to() - 1);
     }
-    if (!beyond) return;
-    s.find_bounds(next);
-    check_bounds(next, s.rotation->spec);
+    s.check_positions(next, s.rotation->spec);
   }
 };
 
@@ -219,17 +215,7 @@ struct Shifting {
 void KeyCache::shift(Index first, Index end, std::span<const Index> delta) {
   detail::CacheState& s = *state_;
   check_order_range(*this, first, end);
-  if (static_cast<Index>(delta.size()) != s.axes())
-    refuse_field(kCache, "delta", "must have " + detail::axes_text(s.axes()),
-                 static_cast<Index>(delta.size()));
-  if (s.keeping == KeyKeeping::anchored && !s.rotation->any_shift)
-    refuse_field(kCache, "shift",
-                 "of anchored keys needs the precision exact, because others rotate by more than "
-                 "the distance; keep such keys unrotated. The precision is",
-                 enum_text(s.rotation->spec.precision));
-  for (const Index d : delta)
-    if (d < -2 * detail::kMostPosition || d > 2 * detail::kMostPosition)
-      refuse_field(kCache, "delta", "must be at most 2^38 in magnitude", d);
+  detail::check_delta(s, delta);
   if (s.next_token(first) >= end ||
       std::all_of(delta.begin(), delta.end(), [](Index d) { return d == 0; }))
     return;

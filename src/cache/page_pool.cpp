@@ -99,23 +99,23 @@ void check_pages(const PoolSizes& s, const Heads& h, KeyType type, Index channel
   check_no_self_overlap(kPool, {what, memory_of(h)});
 }
 
-// n slots of rows of one head, down or apart.
-void copy_rows(const Heads& h, Index from_page, Index from, Index to_page, Index to,
-               Index n) noexcept {
-  const Index size = size_of(h.dtype);
-  auto* const data = static_cast<std::byte*>(h.data);
-  const auto at = [&](Index page, Index slot, Index head) {
-    return data + (page * h.batch_stride + slot * h.token_stride + head * h.head_stride) * size;
+// Heads of slots, down or apart.
+void copy_heads(const Heads& from, const Heads& to) noexcept {
+  const auto dense = [](const Heads& h) { return h.head_stride == h.dim || h.heads == 1; };
+  const Index size = size_of(to.dtype), token = to.heads * to.dim;
+  const bool tokens = dense(from) && dense(to);  // each as one row
+  const auto copy = [&](Index slot, Index head, Index numbers) {
+    const auto at = [&](const Heads& h) {
+      return static_cast<std::byte*>(h.data) +
+             (slot * h.token_stride + head * h.head_stride) * size;
+    };
+    std::memmove(at(to), at(from), static_cast<std::size_t>(numbers * size));
   };
-  const bool dense = h.head_stride == h.dim || h.heads == 1;
-  const auto bytes = static_cast<std::size_t>((dense ? h.heads * h.dim : h.dim) * size);
-  if (dense && h.token_stride == h.heads * h.dim) {
-    std::memmove(at(to_page, to, 0), at(from_page, from, 0), bytes * static_cast<std::size_t>(n));
-    return;
-  }
-  for (Index slot = 0; slot < n; ++slot)
-    for (Index head = 0; head < (dense ? 1 : h.heads); ++head)
-      std::memmove(at(to_page, to + slot, head), at(from_page, from + slot, head), bytes);
+  if (tokens && from.token_stride == token && to.token_stride == token)
+    return copy(0, 0, to.tokens * token);
+  for (Index slot = 0; slot < to.tokens; ++slot)
+    for (Index head = 0; head < (tokens ? 1 : to.heads); ++head)
+      copy(slot, head, tokens ? token : to.dim);
 }
 
 }  // namespace
@@ -188,16 +188,22 @@ Index PoolState::free_pages() const {
   return static_cast<Index>(free_.size());
 }
 
-void PoolState::copy_slots(Index from_page, Index from, Index to_page, Index to, Index n) noexcept {
-  copy_rows(keys, from_page, from, to_page, to, n);
-  if (stores_values()) copy_rows(values, from_page, from, to_page, to, n);
+void PoolState::copy_slots(const PoolState& pool, Index from_page, Index from, Index to_page,
+                           Index to, Index n, Index order_by) noexcept {
+  Index* const to_order = orders(to_page) + to;
   const auto bytes = static_cast<std::size_t>(n) * sizeof(Index);
-  std::memmove(orders(to_page) + to, orders(from_page) + from, bytes);
-  for (Index axis = 0; axis < sizes.axes; ++axis)
-    std::memmove(anchors(to_page, axis) + to, anchors(from_page, axis) + from, bytes);
-  for (std::size_t a = 0; a < arrays.size(); ++a)
-    std::memmove(entry(a, to_page, to), entry(a, from_page, from),
-                 static_cast<std::size_t>(n * entry_bytes[a]));
+  if (&pool != this || from_page != to_page || from != to) {
+    copy_heads(pool.key_slots(from_page, from, n), key_slots(to_page, to, n));
+    if (stores_values())
+      copy_heads(pool.value_slots(from_page, from, n), value_slots(to_page, to, n));
+    std::memmove(to_order, pool.orders(from_page) + from, bytes);
+    for (Index axis = 0; axis < sizes.axes; ++axis)
+      std::memmove(anchors(to_page, axis) + to, pool.anchors(from_page, axis) + from, bytes);
+    for (std::size_t a = 0; a < arrays.size(); ++a)
+      std::memmove(entry(a, to_page, to), pool.entry(a, from_page, from),
+                   static_cast<std::size_t>(n * entry_bytes[a]));
+  }
+  for (Index slot = 0; slot < n; ++slot) to_order[slot] += order_by;
 }
 
 Heads PoolState::key_slots(Index page, Index slot, Index n) const noexcept {

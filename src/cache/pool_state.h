@@ -47,8 +47,16 @@ struct PoolState {
   std::byte* entry(std::size_t array, Index page, Index slot) noexcept {
     return arrays[array].data() + (page * sizes.page_size + slot) * entry_bytes[array];
   }
-  // Key, value, order, anchor and entries of n slots. Slots of one page may overlap if they move down.
-  void copy_slots(Index from_page, Index from, Index to_page, Index to, Index n) noexcept;
+  const std::byte* entry(std::size_t array, Index page, Index slot) const noexcept {
+    return arrays[array].data() + (page * sizes.page_size + slot) * entry_bytes[array];
+  }
+  // Key, value, anchor and entries of n slots of a pool whose tokens are of the same sizes, and their orders, to which
+  // `order` is added. Slots of one page may overlap if they move down.
+  void copy_slots(const PoolState& pool, Index from_page, Index from, Index to_page, Index to,
+                  Index n, Index order) noexcept;
+  void copy_slots(Index from_page, Index from, Index to_page, Index to, Index n) noexcept {
+    copy_slots(*this, from_page, from, to_page, to, n, 0);
+  }
   // n slots of a page as [1, n, heads, channels].
   Heads key_slots(Index page, Index slot, Index n) const noexcept;
   Heads value_slots(Index page, Index slot, Index n) const noexcept;

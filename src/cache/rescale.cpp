@@ -34,7 +34,7 @@ struct Rescale {
   void find_pages() {
     const std::vector<PageUse>& uses = s.sequence.uses;
     for (std::size_t use = 0; use < uses.size(); ++use) {
-      if (use > 0 && uses[use].page == uses[use - 1].page) {
+      if (continues_page(uses, use)) {
         pages.back().there = pages.back().there | uses[use].there;
         pages.back().end_use = use + 1;
       } else {
@@ -84,6 +84,16 @@ struct Rescale {
       }
   }
 
+  // Those of this sequence, for one use. Holes have that of the token before.
+  void write_orders(const MovedPage& p) noexcept {
+    Index* const o = s.pool->orders(p.page);
+    for (std::size_t use = p.first_use; use < p.end_use; ++use)
+      for_each_slot(s.sequence.uses[use].there,
+                    [&](Index slot) { o[slot] += s.sequence.uses[use].order; });
+    for (Index slot = p.there.first(); slot < p.there.last(); ++slot)
+      if (!p.there.has(slot)) o[slot] = o[slot - 1];
+  }
+
   Positions positions(const std::vector<Index>& at) const noexcept {
     Positions p{at.data(), DType::i64, static_cast<std::int32_t>(s.axes()), s.page_size()};
     p.batch = static_cast<Index>(pages.size());
@@ -110,6 +120,7 @@ struct Rescale {
     for (const MovedPage& p : pages) c.next.uses.push_back({p.page, p.there});
     ++c.next.moves;
     copies.keep();
+    for (const MovedPage& p : pages) write_orders(p);
     for (Index axis = 0; axis < s.axes(); ++axis)
       for (std::size_t n = 0; n < pages.size(); ++n) {
         const auto at = (static_cast<std::size_t>(axis) * pages.size() + n) *

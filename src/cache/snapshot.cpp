@@ -169,20 +169,12 @@ class SnapshotReader {
       copy.at[wanted_[n].name] = const_cast<std::byte*>(data_[n].data());  // read alone
     Sequence q = s.sequence;
     q.tokens = tokens_, q.next_order = integer("next_order"), q.moves = integer("moves");
-    std::vector<Index> again;  // pages with one more use
+    std::vector<Index> by(static_cast<std::size_t>(axes));
     for (Index token = 0; token < tokens_; ++token) {
-      const Index page = pages[token / size], slot = token % size;
-      std::vector<Index> by;
       for (Index axis = 0; axis < axes; ++axis)
-        by.push_back(number("shift", axis * tokens_ + token));
-      const bool same = slot > 0 && std::equal(by.begin(), by.end(), q.shift.end() - axes);
-      if (same) {
-        q.uses.back().there = q.uses.back().there | Slots::range(slot, slot + 1);
-        continue;
-      }
-      if (slot > 0) again.push_back(page);
-      q.uses.push_back({page, Slots::range(slot, slot + 1)});
-      q.shift.insert(q.shift.end(), by.begin(), by.end());
+        by[static_cast<std::size_t>(axis)] = number("shift", axis * tokens_ + token);
+      const Index slot = token % size;
+      add_use(q, {pages[token / size], Slots::range(slot, slot + 1)}, by.data());
     }
     for (Index token = 0; token < tokens_; token += size)
       copy.run(pages[token / size], 0, token, std::min(size, tokens_ - token),
@@ -191,8 +183,8 @@ class SnapshotReader {
                });
     s.find_bounds(q);
     pages.keep();
-    for (const Index page : again) s.pool->retain(page);
     s.sequence = std::move(q);
+    s.retain_parts();
   }
 
  private:
@@ -340,10 +332,14 @@ std::vector<std::byte> key_cache_bytes(const KeyCache& cache) {
                [](const std::byte* from, std::byte* array, std::size_t count) {
                  std::memcpy(array, from, count);
                });
-      for (Index axis = 0; axis < s.axes(); ++axis)
-        for (Index t = 0; t < n; ++t)
-          std::memcpy(copy.at["shift"] + 8 * (axis * s.sequence.tokens + token + t),
-                      s.shift_of(use) + axis, 8);
+      const auto put = [&](const char* array, Index at, Index x) {
+        std::memcpy(copy.at[array] + 8 * at, &x, 8);
+      };
+      for (Index t = 0; t < n; ++t) {
+        put("order", token + t, s.order_of(s.sequence.uses[use], slot + t));
+        for (Index axis = 0; axis < s.axes(); ++axis)
+          put("shift", axis * s.sequence.tokens + token + t, s.shift_of(use)[axis]);
+      }
       token += n;
     });
   std::vector<std::span<const std::byte>> data;

@@ -47,24 +47,44 @@ struct Program {
   KeyType type;
   KeyKeeping keeping;
   test::Random r;
-  PagePool pool;
+  PagePool pool, larger_pages;
   std::vector<Sequence> all{};
-  Index attends = 0, refused = 0, most_runs = 0;
+  Index attends = 0, refused = 0, appended = 0, most_runs = 0;
   double worst = 0, worst_float = 0, worst_key = 0;
 
+  static PoolSizes sizes(KeyType t, Index pages, Index page_size) {
+    return {.pages = pages,
+            .page_size = page_size,
+            .heads = kKeyHeads,
+            .head_dim = kChannels,
+            .value_dim = kValues,
+            .key_type = t,
+            .value_type = t,
+            .arrays = {{"document", DType::i64}, {"sum", DType::f64, {kQueryHeads}}}};
+  }
   Program(KeyType t, KeyKeeping k, std::uint64_t seed)
       : type(t),
         keeping(k),
         r(seed),
-        pool({.pages = 14,
-              .page_size = kPage,
-              .heads = kKeyHeads,
-              .head_dim = kChannels,
-              .value_dim = kValues,
-              .key_type = t,
-              .value_type = t,
-              .arrays = {{"document", DType::i64}, {"sum", DType::f64, {kQueryHeads}}}}) {
+        pool(sizes(t, 14, kPage)),
+        larger_pages(sizes(t, 6, 2 * kPage + 3)) {
     all.push_back({KeyCache(pool, program_rotations(type)[0].spec, keeping), {}});
+    all.push_back({KeyCache(larger_pages, program_rotations(type)[1].spec, keeping), {}, 0, 1});
+  }
+
+  // All tokens of a sequence, which may be the same one.
+  void append(Sequence& s, const Sequence& other) {
+    if (s.cache.size() + other.cache.size() > 100) return;
+    const Index by = r.coin() ? s.next : r.integer(-50, 50);
+    s.cache.append(other.cache, by, {.keys = OtherRotation::move});
+    ++appended;
+    const Index first = s.model.next_order;
+    const CacheModel more = other.model;
+    for (test::ModelToken t : more.tokens) {
+      t.order += first, t.position += by;
+      s.model.tokens.push_back(std::move(t));
+    }
+    s.model.next_order += more.next_order, s.next = other.next + by;
   }
 
   void append(Sequence& s, Index n) {
@@ -137,6 +157,8 @@ struct Program {
       EXPECT_LE(s.cache.pages(), (s.cache.size() + kPage - 1) / kPage);
     } else if (what == 17 && r.integer(0, 5) == 0) {
       s.cache.clear(), s.model = {}, s.next = r.integer(-20, 20);
+    } else if (what == 17) {
+      append(s, any());
     }
   }
 
@@ -210,9 +232,13 @@ struct Program {
     return {out.begin(), out.end()};
   }
 
+  Sequence& any() {
+    return all[static_cast<std::size_t>(r.integer(0, static_cast<Index>(all.size()) - 1))];
+  }
+
   void run(int steps) {
     for (int n = 0; n < steps; ++n) {
-      Sequence& s = all[static_cast<std::size_t>(r.integer(0, static_cast<Index>(all.size()) - 1))];
+      Sequence& s = any();
       const Index what = r.integer(0, 19);
       try {
         if (what >= 18 && all.size() < 4)
@@ -235,6 +261,7 @@ struct Program {
     }
     all.clear();
     EXPECT_EQ(pool.free_pages(), 14);
+    EXPECT_EQ(larger_pages.free_pages(), 6);
   }
 };
 
@@ -242,13 +269,14 @@ class RandomPrograms : public ::testing::TestWithParam<std::tuple<KeyType, KeyKe
 
 TEST_P(RandomPrograms, AttendAsInDouble) {
   const auto [type, keeping] = GetParam();
-  Index attends = 0, refused = 0, runs = 0;
+  Index attends = 0, refused = 0, appended = 0, runs = 0;
   double worst = 0, narrow = 0, key = 0;
   for (std::uint64_t seed = 0; seed < (test::kSanitized ? 1 : 5); ++seed) {
     Program p(type, keeping, seed);
     p.run(200);
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
-    attends += p.attends, refused += p.refused, runs = std::max(runs, p.most_runs);
+    attends += p.attends, refused += p.refused, appended += p.appended;
+    runs = std::max(runs, p.most_runs);
     narrow = std::max(narrow, p.worst_float), worst = std::max(worst, p.worst);
     key = std::max(key, p.worst_key);
   }
@@ -256,6 +284,7 @@ TEST_P(RandomPrograms, AttendAsInDouble) {
   EXPECT_LT(narrow, 1e-5) << "queries in float";
   EXPECT_LT(key, 1);
   EXPECT_GT(refused, 0) << "no program ran out of pages";
+  EXPECT_GT(appended, test::kSanitized ? 2 : 15);
   EXPECT_GT(runs, 2);
   EXPECT_GT(attends, test::kSanitized ? 1000 : 10000);
 }

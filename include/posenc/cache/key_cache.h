@@ -91,6 +91,19 @@ class KeyCache {
   // OutOfPages.
   POSENC_API void append(const NewTokens&, const Executor& = default_executor());
 
+  // The tokens of another cache behind those that are here. delta, a number for each axis (empty: 0), is added to their
+  // positions. The order of a token is next_order() + its order in the other cache, which stays as it is. Pages of the
+  // same pool are shared until one of the two writes them, so that no page is taken; those of another pool are copied.
+  // Keys follow this cache's rotation as by rescale: kept, moved (in pages of this cache) or refused. Token arrays come
+  // along unchanged: sums of gates of the other cache begin where it began. Throws [key_cache]: another keeping; sizes,
+  // types or token arrays of another pool that differ; what shift and rescale refuse; OutOfPages.
+  POSENC_API MoveVerdict append(const KeyCache& other, std::span<const Index> delta = {},
+                                const RescaleOptions& = {}, const Executor& = default_executor());
+  MoveVerdict append(const KeyCache& other, Index delta, const RescaleOptions& options = {},
+                     const Executor& executor = default_executor()) {
+    return append(other, std::span<const Index>(&delta, 1), options, executor);
+  }
+
   // attend of a call whose keys are the cache's. q is [1, Tq, H, head_dim] and not rotated. The call has no k, v,
   // block_table, key_positions and prepare, and of the mask no keys: the cache knows their order and, if query_document
   // is set, their documents in the token array "document".
