@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "attention/float_call.h"
-#include "posenc/core/isa.h"
 #include "posenc/positions/grid.h"
 
 namespace posenc {
@@ -40,16 +39,7 @@ TEST(FastPicture, SizesAndMasks) {
     for (const bool masked : {false, true}) {
       PictureCall call(height, width, ++seed, masked ? 2 : 1);
       if (masked) call.args.mask.window_left = 30, call.args.mask.window_right = 11;
-      const CallResult want = of_reference(call.plain());
-      for (const Isa isa : supported_isas()) {
-        force_isa(isa);
-        ASSERT_EQ(wrong_gradients(gradients_of_fast(call.args), want, DType::f32,
-                                  gradient_tolerance(DType::f32)),
-                  "")
-            << isa_name(isa) << height << width << masked;
-      }
-      reset_isa();
-      ASSERT_EQ(explain_plan(call.args).backward_engine, "fast");
+      ASSERT_EQ(call.wrong_backward_of_all_isas(), "") << height << 'x' << width << ' ' << masked;
       expect_same_gradient_bits(call.args);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "attention/engine_compare.h"
 #include "posenc/attention/explain_plan.h"
+#include "posenc/core/isa.h"
 #include "posenc/positions/sequence.h"
 #include "support/random.h"
 
@@ -128,10 +129,23 @@ struct FloatCall {
     EXPECT_TRUE(is_fast(args)) << explain_plan(args).others[0].why_not;
     return posenc::wrong_of_fast(of_attend(args), plain(), DType::f32);
   }
-  std::string wrong_backward() const {
+  std::string wrong_backward() const { return wrong_backward(of_reference(plain(), args)); }
+  std::string wrong_backward(const CallResult& want) const {
     EXPECT_EQ(explain_plan(args).backward_engine, "fast");
-    return wrong_gradients(gradients_of_fast(args), of_reference(plain(), args), DType::f32,
+    return wrong_gradients(gradients_of_fast(args), want, DType::f32,
                            gradient_tolerance(DType::f32));
+  }
+  // The same with every instruction set of the machine, one after the other.
+  std::string wrong_backward_of_all_isas() const {
+    const CallResult want = of_reference(plain(), args);
+    std::string all;
+    for (const Isa isa : supported_isas()) {
+      force_isa(isa);
+      if (const std::string wrong = wrong_backward(want); !wrong.empty())
+        all.append(isa_name(isa)).append(": ").append(wrong);
+    }
+    reset_isa();
+    return all;
   }
   Index B, Tq, Tk, H, G, D, V;
   std::vector<float> narrow[3];

@@ -67,6 +67,21 @@ std::span<const float> find_key_lengths(const FastCall& c, CallArena& arena,
   return lengths;
 }
 
+namespace {
+
+// Whether the key of the largest number is one that the row sees. Masks that are read for each key may hide it.
+bool shows_top(const FastCall& c, const FastRow& r) noexcept {
+  if (!reads_keys(c)) return true;
+  const Index key = c.starts.top_key(r);
+  if (key < 0) return false;
+  Run memory[2];
+  RunList runs(memory);
+  find_visible(c, r.b, r.h, r.i, r.place, {key, key + 1}, runs);
+  return !runs.empty();
+}
+
+}  // namespace
+
 void find_tops(const FastCall& c, std::span<RowGroup> groups, double* tops) noexcept {
   if (!c.starts.is_steep()) return;
   for (RowGroup& g : groups) {
@@ -78,7 +93,7 @@ void find_tops(const FastCall& c, std::span<RowGroup> groups, double* tops) noex
         continue;
       }
       top = c.starts.top(g.row[n]);
-      g.near = g.near && std::fabs(top - g.row[n].offset) <= kLineRange;
+      g.near = g.near && std::fabs(top - g.row[n].offset) <= kLineRange && shows_top(c, g.row[n]);
     }
   }
 }

@@ -40,7 +40,7 @@ struct RowGroup {
   Run hole{0, 0};                 // except these, which none sees;
   Run all[2] = {{0, 0}, {0, 0}};  // every row sees these, as far as bounds say
   Run weighs{0, 0};               // keys of `seen` outside of these weigh nothing
-  bool near = true;               // the largest start value of each row is near 0
+  bool near = true;               // the largest visible start value of each row is near 0
   bool low = false;               // to be done again
   bool begun = false;             // its sums hold a block of keys
 };

@@ -349,15 +349,19 @@ double Starts::largest(Index first, Index count) const noexcept {
   return most;
 }
 
+Index Starts::top_key(const FastRow& r) const noexcept {
+  const Index key = top_of(r).entry - r.entry;
+  for (const Run& run : r.bounds.runs())
+    if (key >= run.begin && key < run.end) return key;
+  return -1;
+}
+
 double Starts::top(const FastRow& r) const noexcept {
-  const Top& of_line = top_of(r);
+  if (top_key(r) >= 0) return top_of(r).number + r.offset;
   double most = -HUGE_VAL;
-  for (const Run& run : r.bounds.runs()) {
-    const Index at = of_line.entry - r.entry;
-    if (at >= run.begin && at < run.end) return of_line.number + r.offset;
+  for (const Run& run : r.bounds.runs())
     if (run.begin < run.end)
       most = std::max(most, largest(r.entry + run.begin, run.end - run.begin));
-  }
   return most > -HUGE_VAL ? most + r.offset : 0;
 }
 

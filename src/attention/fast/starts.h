@@ -81,10 +81,12 @@ class Starts {
   Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }
   // table[slab][row] += gradients of lines, as the term reads its table. Both in double, the table dense.
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
-  // Of steep lines: the largest entry of a slice; and the largest number, with its offset, of the keys that a row sees, 0
-  // if it sees none.
+  // Of steep lines: the largest entry of a slice; and the largest number, with its offset, of the keys that bounds of a
+  // row show, 0 if there are none.
   double largest(Index first, Index count) const noexcept;
   double top(const FastRow&) const noexcept;
+  // The key of the first of the largest entries of the line of a row; -1: bounds do not show it.
+  Index top_key(const FastRow&) const noexcept;
   // The smallest entry of the line of a row.
   double lowest(const FastRow& r) const noexcept { return top_of(r).lowest; }
   // Of the terms that are curves, in their order.

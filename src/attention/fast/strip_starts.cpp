@@ -107,36 +107,43 @@ Run entries_of(const RowGroup& g, Run keys) noexcept {
   return {low + keys.begin, high + keys.end};
 }
 
-// The same where start values are 0 or numbers of a line: in float, or, if `wide`, relative to `by`. Returns the end of
-// the visible keys.
-Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bool wide, double by,
-               float* to, Index width) noexcept {
+// The same where start values are 0 or numbers of a line: in float, or, if `wide`, relative to the largest visible one,
+// which becomes `largest`. Returns the end of the visible keys.
+Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bool wide, float* to,
+               Index width, double& largest) noexcept {
   std::fill_n(to, width, -HUGE_VALF);
+  const bool shows_all = c.flags.shows_all(r.place.row, keys);
+  const bool filters = c.filtered || (wide && !shows_all);
+  if (filters) {
+    find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
+  } else {
+    w.runs.clear();
+    for (const Run& run : r.bounds.runs())
+      if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
+          some.begin < some.end)
+        w.runs.push_back(some);
+  }
+  if (w.runs.empty()) return 0;
+  if (wide) {
+    largest = -HUGE_VAL;
+    for (const Run& run : w.runs)
+      largest = std::max(largest, c.starts.largest(r.entry + run.begin, run.end - run.begin));
+  }
   const float* line = reads_lines(c) ? c.starts.lines() + r.entry : nullptr;
-  Index last = 0;
-  const auto copy = [&](const Run& run) {
+  for (const Run& run : w.runs) {
     float* first = to + (run.begin - keys.begin);
     if (reads_picture(c))
       c.starts.copy_picture(r, run, first);
     else if (line == nullptr)
       std::fill_n(first, run.end - run.begin, 0.0f);
     else if (wide)
-      c.kernels.narrow(first, c.starts.wide_lines() + r.entry + run.begin, run.end - run.begin, by,
-                       kFar);
+      c.kernels.narrow(first, c.starts.wide_lines() + r.entry + run.begin, run.end - run.begin,
+                       largest, kFar);
     else
       std::copy(line + run.begin, line + run.end, first);
-    last = run.end;
-  };
-  if (c.filtered) {
-    find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
-    std::for_each(w.runs.begin(), w.runs.end(), copy);
-    return last;
   }
-  for (const Run& run : r.bounds.runs())
-    if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
-        some.begin < some.end)
-      copy(some);
-  if (!c.flags.shows_all(r.place.row, keys)) {
+  const Index last = w.runs.back().end;
+  if (!filters && !shows_all) {
     const float* hidden = c.flags.starts(r.place.row) + keys.begin;
     for (Index n = 0; n < last - keys.begin; ++n) to[n] += hidden[n];
   }
@@ -219,16 +226,6 @@ bool fill_curve_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run
   return true;
 }
 
-// The largest number of a line among some keys, of those that bounds show.
-double largest_of_row(const FastCall& c, const FastRow& r, Run keys) noexcept {
-  double most = -HUGE_VAL;
-  for (const Run& run : r.bounds.runs())
-    if (const Run some{std::max(run.begin, keys.begin), std::min(run.end, keys.end)};
-        some.begin < some.end)
-      most = std::max(most, c.starts.largest(r.entry + some.begin, some.end - some.begin));
-  return most > -HUGE_VAL ? most : 0;
-}
-
 void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                         StripStarts& s) noexcept {
   if (fill_curve_starts(c, w, g, keys, s)) return;
@@ -258,8 +255,7 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
     double largest = 0;
     Index last = 0;
     if (copies) {
-      if (wide) largest = largest_of_row(c, g.row[n], keys);
-      last = copy_row(c, w, g.row[n], keys, wide, largest, to, width);
+      last = copy_row(c, w, g.row[n], keys, wide, to, width, largest);
       largest += g.row[n].offset;
     } else if (biased) {
       const BiasStarts::Row made = c.bias.write(g.row[n], keys, to, width);
