@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "attention/call/ready_call.h"
 #include "attention/engine_compare.h"
 #include "attention/random_call.h"
 #include "attention/scheme_run.h"
@@ -119,9 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Part, AttentionEngineRandom, ::testing::Range(0, kParts
 TEST(AttentionEngineBits, AnyInstructionSetGivesTheSame) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const RandomCall call(seed);
-    const bool turns = std::any_of(call.args.regions.begin(), call.args.regions.end(),
-                                   [](const ScoreRegion& r) { return r.rotary != nullptr; });
-    if (turns || !call.args.prepare.empty()) continue;
+    if (detail::rotates_regions(call.args) || !call.args.prepare.empty()) continue;
     const CallResult want = of_engine(call.args);
     for (const Isa isa : supported_isas()) {
       force_isa(isa);

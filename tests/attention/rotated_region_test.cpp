@@ -315,6 +315,20 @@ TEST(RotatedRegions, AnyNumberOfThreadsGivesTheSameBits) {
   expect_same_gradient_bits(call.args);
 }
 
+TEST(RotatedRegions, WithoutTokens) {
+  for (const auto& [queries, keys] : {std::pair<Index, Index>{0, 0}, {0, 5}, {5, 0}})
+    for (const bool rotates : {false, true}) {
+      RotatedCall call(1, queries, keys, 2, 1, 8, 8, 15);
+      ScoreRegion all{.rotary = &call.spec};
+      all.query_positions = call.query_at, all.key_positions = call.key_at;
+      call.args.regions = std::span(&all, 1);
+      if (rotates) call.rotate();
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      EXPECT_EQ(differences(gradients_of_fast(call.args), gradients_of_fast(exact), 0, 0), "");
+    }
+}
+
 std::string says_of_regions(const std::function<void(RotatedCall&, ScoreRegion&)>& change) {
   RotatedCall call(1, 4, 6, 2, 1, 8, 8, 14);
   call.use(map_for(call, 0));

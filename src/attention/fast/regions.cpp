@@ -40,6 +40,7 @@ std::string_view Regions::why_not(const AttentionArgs& a) noexcept {
 }
 
 Regions::Regions(const ReadyCall& c, CallArena& arena) : call_(c) {
+  if (c.axes.empty()) return;  // neither queries nor keys
   all_ = arena.objects<Chunks>(static_cast<Index>(c.args.regions.size()));
   for (std::size_t n = 0; n < all_.size(); ++n) {
     Chunks& x = all_[n];
