@@ -6,11 +6,11 @@
 
 namespace posenc::inline v0 {
 
-// The last axis has head size / 32 * 34 bytes, so dim and strides of the view count bytes. Throws [heads]: as heads,
-// and another dtype.
+// The last axis has head size / 32 * 34 bytes, so dim and strides of the view count bytes. Throws [heads]: as heads
+// does, and if the dtype is not u8.
 POSENC_API Heads key_blocks(const TensorView&, HeadsLayout);
 POSENC_API ConstHeads key_blocks(const ConstTensorView&, HeadsLayout);
-// Numbers of a head: dim, of key_blocks those that its blocks hold.
+// How many numbers a head has: dim, or of key_blocks the numbers of its blocks.
 POSENC_API Index head_size(const ConstHeads&) noexcept;
 
 }  // namespace posenc::v0
