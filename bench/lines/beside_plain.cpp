@@ -9,47 +9,38 @@
 namespace posenc::bench {
 namespace {
 
-Line beside_plain(const FastShape& s, double goal) {
+// A call on some threads beside another one on one thread.
+Line beside(const FastShape& s, const char* what, Index threads, const FastShape& other,
+            const char* limit, double goal) {
   Line l;
-  l.name = s.name() + "/beside_plain";
+  l.name = s.name() + what;
   l.bytes = 4.0 * 4 * static_cast<double>(s.batch * s.tokens * s.heads * s.dim);
-  l.limit_name = "plain", l.goal = goal;
+  l.limit_name = limit, l.goal = goal;
   l.prepare = [=] {
-    FastShape without = s;
-    without.by = By::plain;
-    if (s.gradient == Gradient::table) without.gradient = Gradient::inputs;
-    const auto call = std::make_shared<FastAttend>(s),
-               plain = std::make_shared<FastAttend>(without);
-    call->forward(), plain->forward();
+    const auto call = std::make_shared<FastAttend>(s), beside = std::make_shared<FastAttend>(other);
+    call->forward(), beside->forward();
+    Executor executor = threads == 1 ? inline_executor() : default_executor();
+    executor.concurrency = std::min(executor.concurrency, threads);
     Prepared r;
     r.max_error = s.gradient == Gradient::none ? call->error() : call->backward_error();
     r.bound = 5e-6;
-    r.run = [call] { call->run(); };
-    r.limit = [plain] { plain->run(); };
+    r.run = [=] { call->run(executor); };
+    r.limit = [beside] { beside->run(); };
     return r;
   };
   return l;
 }
 
+Line beside_plain(const FastShape& s, double goal) {
+  FastShape plain = s;
+  plain.by = By::plain;
+  if (s.gradient == Gradient::table) plain.gradient = Gradient::inputs;
+  return beside(s, "/beside_plain", 1, plain, "plain", goal);
+}
+
 // Twice as fast: the ratio 0.5.
 Line on_two_threads(const FastShape& s, double goal) {
-  Line l;
-  l.name = s.name() + "/threads:2";
-  l.bytes = 4.0 * 4 * static_cast<double>(s.batch * s.tokens * s.heads * s.dim);
-  l.limit_name = "one_thread", l.goal = goal;
-  l.prepare = [=] {
-    const auto call = std::make_shared<FastAttend>(s);
-    call->forward();
-    Executor two = default_executor();
-    two.concurrency = std::min<Index>(two.concurrency, 2);
-    Prepared r;
-    r.max_error = s.gradient == Gradient::none ? call->error() : call->backward_error();
-    r.bound = 5e-6;
-    r.run = [=] { call->run(two); };
-    r.limit = [call] { call->run(); };
-    return r;
-  };
-  return l;
+  return beside(s, "/threads:2", 2, s, "one_thread", goal);
 }
 
 }  // namespace

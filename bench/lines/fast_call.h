@@ -16,7 +16,7 @@ namespace posenc::bench {
 
 // Shaw and the next two read rows of a table: of 129 clipped distances by the query and for the values (Shaw), of all distances
 // (Transformer-XL), of 512 buckets by the query and by the key (DeBERTa).
-// Alone the gates of pairs are summed (forgetting with form=per_row); SAM's terms are by row and by column of a picture.
+// Forgetting sums a gate for each pair (form=per_row). SAM has one table for the rows and one for the columns of a picture.
 enum class By : std::uint8_t {
   plain,
   alibi,
@@ -58,6 +58,10 @@ struct FastShape {
     return std::string("attend/f32/") + kGradient[static_cast<std::size_t>(gradient)] +
            kBy[static_cast<std::size_t>(by)] + seen + sizes;
   }
+  // Of a square picture.
+  Index side() const {
+    return static_cast<Index>(std::lround(std::sqrt(static_cast<double>(tokens))));
+  }
   double pairs() const {
     const auto n = static_cast<double>(tokens);
     return static_cast<double>(batch * heads) * (causal ? n * (n + 1) / 2 : n * n);
@@ -97,8 +101,8 @@ struct FastAttend {
   FastAttend(const FastAttend&) = delete;
   // Tokens in their order, or rows and columns of a square picture.
   static OwnedPositions places(const FastShape& s, Index first) {
-    const auto side = static_cast<Index>(std::lround(std::sqrt(static_cast<double>(s.tokens))));
-    return s.by == By::sam || s.by == By::swin ? grid({side, side}) : arange(first, s.tokens);
+    return s.by == By::sam || s.by == By::swin ? grid({s.side(), s.side()})
+                                               : arange(first, s.tokens);
   }
   ConstHeads view(const std::vector<float>& v) const {
     return heads(tensor(static_cast<const void*>(v.data()), DType::f32, shape_of()),
@@ -170,7 +174,7 @@ struct FastAttend {
   }
   // SAM's: the query times a row of a table for the rows of the picture, and of one for its columns.
   void add_picture() {
-    const auto side = static_cast<Index>(std::lround(std::sqrt(static_cast<double>(shape.tokens))));
+    const Index side = shape.side();
     for (const std::int32_t axis : {0, 1}) {
       ProductTerm& t = add_product(line(side - 1, [&](Index d) { return d + side - 1; }),
                                    2 * side - 1, shape.dim);
@@ -179,7 +183,7 @@ struct FastAttend {
   }
   // Swin's: a number for each offset of rows and columns.
   void add_offsets() {
-    const auto side = static_cast<Index>(std::lround(std::sqrt(static_cast<double>(shape.tokens))));
+    const Index side = shape.side();
     const Index offsets = 2 * side - 1;
     ProductTerm& t = add_product(line(side - 1, [&](Index d) { return (d + side - 1) * offsets; }),
                                  offsets * offsets, 1);
