@@ -106,7 +106,8 @@ def attend(
         head_scale: [b, heads], multiplies the scaled q.k.
         mix_before, mix_after: [heads, heads], talking heads: mix the scores or probabilities of all heads into each.
         regions: of `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk`. Each has positions
-            for q and k. The rotary encoding rotates by them, or the `RotaryPlan` that the region has as its "rotation".
+            for q and k. The rotary encoding rotates by them, or the `RotaryPlan` that the region has as its "rotation". A
+            region may have rotated arrays "q" and "k" in place of positions "query" and "key".
         past_distances, future_distances: replace each distance 0, 1, ... in the score (`random_distances`), before and after
             the query; future by default as past.
         length: the length for which scalings by length are resolved.
@@ -195,25 +196,27 @@ _FARTHEST = 2 ** 63 - 1
 
 
 def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] | None:
-    """Regions as arrays by name: `0.query`, `0.key`, `0.bounds` (chunk, low, high); and `0.rotation`, a plan, where it has one."""
+    """Regions as arrays by name: `0.bounds` (chunk, low, high); `0.query`, `0.key` and, where it has a plan, `0.rotation`; or `0.q` and `0.k`."""
     if regions is None:
         return None
     import numpy
 
     flat: dict[str, Any] = {}
     for n, region in enumerate(regions):
-        if not hasattr(region, "keys") or {"chunk", "low", "high", "query", "key"} - set(region.keys()):
+        names = set(region.keys()) if hasattr(region, "keys") else set()
+        arrays = {"q", "k"} <= names and not names & {"query", "key", "rotation"}
+        if not {"chunk", "low", "high"} <= names or not (arrays or {"query", "key"} <= names and not names & {"q", "k"}):
             raise ValueError("[attention] regions must be those of self_extend, rerope, leaky_rerope or dual_chunk, each "
-                             f'with chunk, low, high, query and key, got "{region!r}"')
+                             f'with chunk, low, high, and query and key or q and k, got "{region!r}"')
         low, high = region["low"], region["high"]
         bounds = (region["chunk"], -_FARTHEST if low is None else low, _FARTHEST if high is None else high)
         try:
             flat[f"{n}.bounds"] = numpy.array([operator.index(x) for x in bounds], numpy.int64)
         except (TypeError, OverflowError):
             raise ValueError(f"[attention] chunk, low and high of regions must be whole numbers of 64 bits, got {bounds}") from None
-        flat[f"{n}.query"], flat[f"{n}.key"] = region["query"], region["key"]
-        if "rotation" in region.keys():
-            flat[f"{n}.rotation"] = region["rotation"]
+        for name in ("q", "k") if arrays else ("query", "key", "rotation"):
+            if name in names:
+                flat[f"{n}.{name}"] = region[name]
     return flat
 
 

@@ -98,7 +98,7 @@ void Attention::make_plan(nb::handle encodings) {
       past ? std::make_shared<KeptPlan>(make()) : kept_plan(plan_key(texts, sizes, length), make);
   const nb::object regions = options().get("regions");
   if (regions.is_none()) return;
-  regions_.emplace(regions, texts);
+  regions_.emplace(regions, texts, call_);
   args().regions = regions_->list();
 }
 
@@ -173,6 +173,9 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   want_array("head_scale", args().head_scale, g.head_scale);
   want_array("mix_before", args().mix_before, g.mix_before);
   want_array("mix_after", args().mix_after, g.mix_after);
+  const std::vector<QK> of_regions =
+      regions_ ? regions_->gradients(all, is_wanted) : std::vector<QK>();
+  g.regions = of_regions;
   std::vector<NamedGradient> named_gradients;
   const auto want = [&](const NamedBorrowed& from, const std::string& prefix, nb::dict& into) {
     for (const auto& [name, array] : from.arrays)

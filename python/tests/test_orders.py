@@ -181,6 +181,41 @@ def test_regions_rotate_by_plans_of_their_own(random):
         assert all(numpy.abs(ours[n] - theirs[n]).max() < 1e-12 for n in "qkv")
 
 
+@pytest.mark.parametrize("order", ["thd", "bthd", "bhtd"])
+def test_regions_with_arrays_of_their_own(random, order):
+    """The same as rotation in the call; gradients of the arrays, rotated back, are those of q and k."""
+    q, k, v, d = random.normal(size=(4, 9, 2, 8))
+    regions = posenc.rerope(range(9), range(9), window=3)
+    want = posenc.attend(ROPE, q, k, v, causal=True, regions=regions)
+
+    def shaped(x):
+        return x if order == "thd" else x[None] if order == "bthd" else x[None].transpose(0, 2, 1, 3)
+
+    def own(r, **arrays):
+        return {n: r[n] for n in ("chunk", "low", "high")} | arrays
+
+    arrays = [own(r, q=shaped(posenc.rotate(ROPE, q, positions=r["query"])), k=shaped(posenc.rotate(ROPE, k, positions=r["key"]))) for r in regions]
+    nothing = numpy.full_like(shaped(q), numpy.nan)  # every pair is in a region
+    got = posenc.attend(None, nothing, nothing, shaped(v), order=order, causal=True, regions=arrays)
+    assert numpy.abs(got.out - shaped(want.out)).max() < 1e-13
+    narrow = [own(r, **{n: r[n].astype(numpy.float32) for n in "qk"}) for r in arrays]
+    fast = posenc.attend(None, *(shaped(x).astype(numpy.float32) for x in (q, k, v)), order=order, causal=True, regions=narrow)
+    assert fast.explain_plan()["engine"] == "fast" and numpy.abs(fast.out - got.out).max() < 1e-6
+    theirs = want.backward(d)
+    for ours, close in ((got, 1e-13), (fast, 1e-5)):
+        g = ours.backward(shaped(d).astype(ours.out.dtype))["regions"]
+        for name, at in (("q", "query"), ("k", "key")):
+            back = sum(posenc.rotate(ROPE, x[name] if order == "thd" else x[name][0] if order == "bthd" else x[name][0].transpose(1, 0, 2).copy(),
+                                     positions=r[at], mode="gradient") for r, x in zip(regions, g))
+            assert numpy.abs(back - theirs[name]).max() < close
+    assert "regions" not in got.backward(shaped(d), only=["v"])
+    with pytest.raises(ValueError, match=r"\[attention\] k of a region must be like that of the call"):
+        posenc.attend(None, shaped(q), shaped(k), shaped(v), order=order, regions=[{**arrays[0], "k": arrays[0]["k"][..., :4]}])
+    for wrong in ({"q": q}, {"q": q, "k": k, "query": range(9)}, {"query": range(9)}, {"query": range(9), "key": range(9), "k": k}):
+        with pytest.raises(ValueError, match="query and key or q and k, got"):
+            posenc.attend(ROPE, q, k, v, regions=[own(regions[0], **wrong)])
+
+
 def test_gradients_through_regions(random):
     q, k, v, d = random.normal(size=(4, 9, 2, 8))
     for regions in (posenc.rerope(range(9), range(9), window=3), posenc.dual_chunk(range(9), range(9), chunk_size=5, local_size=1)):

@@ -313,8 +313,9 @@ def attend(
         past_distances=_whole(past_distances), future_distances=_whole(future_distances))
     if regions is not None:
         flat = flat_regions(regions) or {}
-        if any(n.endswith(".rotation") for n in flat):
-            refuse("torch attend", "regions must rotate by the encodings; posenc.attend has regions with a rotation", "a rotation of their own")
+        if any(n.endswith((".rotation", ".q")) for n in flat):
+            refuse("torch attend", "regions must rotate by the encodings; posenc.attend has regions with a rotation or q and k",
+                   "a rotation or q and k of their own")
         given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in flat.items())
     named = {n: x for n, x in given.items() if x is not None}
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
