@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decode step of a random Llama (2 layers, 8 heads of 128) after many cached keys: transformers' DynamicCache and posenc's KeyCache in turn.
 
-python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--accelerate] [--moves] [TOKENS ...]
+python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--accelerate] [--moves] [--maps] [TOKENS ...]
 
 Prints medians of milliseconds and the ratio of each pair. Keys are random numbers: only time is measured. With --moves evict, shift,
-fork and append of half the tokens are timed too. With --accelerate posenc computes the attention of all caches.
+fork and append of half the tokens are timed too. With --accelerate posenc computes the attention of all caches. With --maps a step under
+distance maps is timed instead, with a rotated copy of the keys and without one.
 """
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from typing import Callable
 
 import torch
 import transformers
-from posenc.hf import KeyCache, accelerate
+
+import posenc
+from posenc.hf import KeyCache, accelerate, restore
 
 transformers.logging.set_verbosity_error()
 HEADS, CHANNELS = 8, 128
@@ -41,7 +45,7 @@ def filled(kind: str, net: torch.nn.Module, tokens: int, dtype: torch.dtype) -> 
     for layer in cache._own_layers:
         layer._k.write(0, 0, random())
         layer._v.write(0, 0, random())
-        if cache.keeps_raw:
+        if cache.keeps_raw and not cache.mapped:
             layer.raw.write(0, 0, random())
     cache.tokens.keep(torch.arange(tokens)[None], 1)
     cache.tokens.end = cache.tokens.seen = tokens
@@ -54,6 +58,25 @@ def timed(call: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
+MAPS = {"none": None, "Self-Extend": functools.partial(posenc.self_extend, window=1024, group=8, ratio="floored"),
+        "ReRoPE": functools.partial(posenc.rerope, window=1024)}
+
+
+def maps(net: torch.nn.Module, tokens: int, dtype: torch.dtype, rounds: int) -> None:
+    """Prints medians of a step under each map."""
+    ids = torch.ones(1, 1, dtype=torch.long)
+    for name, distance_map in MAPS.items():
+        accelerate(net, distance_map=distance_map)
+        said = []
+        for kind in ("KeyCache", "unrotated") if distance_map else ("KeyCache",):
+            cache = filled(kind, net, tokens, dtype)
+            with torch.no_grad():
+                times = [timed(lambda: net(ids, past_key_values=cache, use_cache=True)) for _ in range(rounds + 1)]
+            said.append(f"{kind} {statistics.median(times[1:]):.1f} ms (first {times[0]:.1f})")
+        restore(net)
+        print(f"{tokens} keys, {dtype}, {name}: " + ", ".join(said))
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("tokens", nargs="*", type=int, default=[1024, 4096, 16384])
@@ -62,10 +85,15 @@ def main() -> None:
     words.add_argument("--dtype", default="float32")
     words.add_argument("--accelerate", action="store_true", help="attention by posenc")
     words.add_argument("--moves", action="store_true", help="evict, shift, fork and append in place of steps")
+    words.add_argument("--maps", action="store_true", help="steps under distance maps")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     dtype = getattr(torch, given.dtype)
     net = model(dtype)
+    if given.maps:
+        for tokens in given.tokens:
+            maps(net, tokens, dtype, given.rounds)
+        return
     if given.accelerate:
         accelerate(net)
     ids = torch.ones(1, 1, dtype=torch.long)

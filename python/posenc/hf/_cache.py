@@ -50,6 +50,8 @@ class KeyCache(Cache):
     "stream" keeps all distances as they were. keys: "rotated" keeps keys as the model rotates them, and rejects a change of the
     model's frequencies; "unrotated" keeps them as they are before the rotation too, and rotates all of them when the frequencies
     change (dynamic scalings, LongRoPE, other rope_parameters).
+    Under a distance map keys are always kept as they are before the rotation. "rotated" keeps a copy too, rotated by the map, so that
+    a step with one token rotates few keys; "unrotated" keeps none and rotates all keys in each step.
 
     No operation computes keys again: below the first layer, keys come from hidden states that saw other positions.
     """
@@ -79,13 +81,12 @@ class KeyCache(Cache):
     def _check_model(self) -> None:
         rotates = (self.tap.rotates or bool(self.tap.unknown)) and not getattr(self.model.config, "alibi", False)
         window = self.tokens.window is not None
-        if self.mapped and (window or self.keeps_raw):
-            _refuse("window and keys must not be given for a model with a distance map, whose keys are all kept unrotated",
-                    f"window={self.tokens.window}" if window else "unrotated")
+        if self.mapped and window:
+            _refuse("window must not be given for a model with a distance map, whose keys all stay", self.tokens.window)
         if self._moves and self.tap.unknown:
             layer, why = next(iter(self.tap.unknown.items()))
             _refuse(f"{self._moves} requires a rotation that posenc recognises", f"{layer}: {why}")
-        if self.keeps_raw and not rotates:
+        if self.keeps_raw and not rotates and not self.mapped:
             _refuse('keys="unrotated" requires a model that rotates its keys', type(self.model).__name__)
         if window and self.positions == "slots" and self.learned:
             _refuse('positions="slots" requires positions in the keys or scores; use positions="stream"', f"positions at the input, {self.learned}")
@@ -325,6 +326,7 @@ class KeyCache(Cache):
             for strip in (layer._k, layer._v, layer.raw):
                 if strip.data is not None:
                     strip.remove(start, stop, tokens.end)
+            layer.mapped.remove(start, stop)
         tokens.remove(start, stop)
         self._copy_sinks()
 

@@ -82,6 +82,7 @@ def append(cache: KeyCache, other: KeyCache, at: int | None) -> None:
 def _add(mine: KeyLayer, theirs: KeyLayer, rows: dict[Any, tuple[Any, Rows]], end: int, count: int) -> None:
     mine.place = theirs.place
     low = mine.owner.tokens.start
+    mine.mapped.cut(end)
     mine._k.write(low, end, theirs._k.view(0, count))
     mine._v.write(low, end, theirs._v.view(0, count))
     place = theirs.place

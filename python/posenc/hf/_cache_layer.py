@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
+from ._cache_mapped import MappedKeys
 from ._cache_rows import Place, Rows, turn
 from ._cache_tap import Session, Turned
 from ._cache_tokens import Strip
@@ -33,6 +34,7 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def clear(self) -> None:
         """Drops all keys and what is known of their rotation."""
         self._k, self._v, self.raw = Strip(2), Strip(2), Strip(2)
+        self.mapped = MappedKeys()
         self.sink: dict[str, Any] = {}  # originals of the sinks: keys, values, raw [batch, heads, sinks, channels]
         self.place: Place | None = None
         self.unplaced = ""  # why the rotated channels are not known
@@ -63,6 +65,14 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def values(self) -> Any:  # type: ignore[override]
         """Of all slots, a view."""
         return self._v.view(self.low, self.owner.tokens.end) if self.is_initialized else None
+
+    def holds(self, keys: Tensor, queries: int) -> bool:
+        """Whether these are the keys that `update` returned for so many new tokens."""
+        end = self.owner.tokens.end + queries
+        if not self.is_initialized or keys.shape[2] != end - self.low:
+            return False
+        mine = self._k.view(self.low, end)
+        return keys.data_ptr() == mine.data_ptr() and keys.shape == mine.shape and keys.stride() == mine.stride()
 
     @property
     def low(self) -> int:
@@ -96,6 +106,7 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             raise ValueError(f"[hf KeyCache] keys must have {running.queries} tokens, as the input of the model, got {queries}")
         cache._arrive(running, key_states.shape[0])
         kept = self._k.base if self.record_past and self.is_initialized else self.low
+        self.mapped.cut(tokens.end)
         self._k.write(kept, tokens.end, key_states)
         self._v.write(kept, tokens.end, value_states)
         if cache.keeps_raw and self.place is not None and turned is not None:
@@ -218,6 +229,7 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """Only these sequences of the batch stay, in this order."""
         for strip in (self._k, self._v, self.raw):
             strip.rows(rows, 0)
+        self.mapped.select(rows)
         self.sink = {n: x.index_select(0, rows) for n, x in self.sink.items()}
 
     def fork(self, cache: KeyCache) -> KeyLayer:
@@ -225,5 +237,5 @@ class KeyLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         other = KeyLayer(cache, self.sliding)
         other.sink, other.place, other.unplaced, other.stale = dict(self.sink), self.place, self.unplaced, self.stale
         other.record_past = self.record_past
-        other._k, other._v, other.raw = self._k.fork(), self._v.fork(), self.raw.fork()
+        other._k, other._v, other.raw, other.mapped = self._k.fork(), self._v.fork(), self.raw.fork(), self.mapped.fork()
         return other

@@ -3,24 +3,25 @@
 (arXiv:2402.17463).
 
 The model's rotations return q and k unchanged, so caches store keys without a rotation. The attention rotates q and k by the
-positions of each region. The positions of cached keys are stored with the cache.
+positions of each region. The positions of cached keys are stored with the cache. KeyCache also has a rotated copy of the keys for steps
+with one token.
 """
 from __future__ import annotations
 
 import contextvars
+import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
-import numpy
 import torch
 from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DummyLayer
 
 import posenc
 
-from .._attention import flat_regions
 from ._cache_rows import Encoding, Rows, arguments, computes, made_of, makes_rows
 from ._kept import hook, hook_after, put
+from ._map_regions import DistanceMap, key_positions, keys_stay, refuse, regions_of
 from ._probe import Form, Function
 from ._report import Calls
 from ._rotation import _methods, _wanted
@@ -30,17 +31,11 @@ if TYPE_CHECKING:
 
     from ._report import Report
 
-DistanceMap = Callable[[Sequence[int], Sequence[int]], Sequence[Mapping[str, Any]]]
 MAP = "_posenc_distance_map"  # an attribute of each layer
 UNROTATED = "_posenc_unrotated"  # marks functions that return q and k unchanged
 _ROTARY = "_posenc_rotary"
 _SEEN = "_posenc_positions"  # an attribute of a cache
 _BY_LENGTH = ("dynamic", "longrope")
-
-
-def refuse(rule: str, got: Any) -> NoReturn:
-    """Raises by rule and value."""
-    raise ValueError(f"[hf accelerate] {rule}, got " + (f'"{got}"' if isinstance(got, str) else str(got)))
 
 
 class Rotary:
@@ -88,6 +83,7 @@ class Call:
         at = getattr(module, "layer_idx", None) or 0
         own = cache is not None and at < len(cache.layers) and type(cache.layers[at]) is not DummyLayer  # others have the keys of another layer
         self.past = 0 if cache is None else int(cache.get_seq_length(at if own else 0))
+        self.own = cache.layers[at] if own else None
         self.turned: dict[str, Turned] = {}  # by role
 
 
@@ -175,6 +171,10 @@ class Layers:
         self.map = distance_map
         self._last: Any = None  # positions, and the regions of them
 
+    @functools.cached_property
+    def _keys_stay(self) -> bool:
+        return keys_stay(self.map)
+
     def __deepcopy__(self, memo: Any) -> Layers:
         return Layers(self.map)
 
@@ -199,7 +199,10 @@ class Layers:
         if places.shape[-1] != key.shape[2]:
             refuse(f"a cache must keep all {places.shape[-1]} keys in order under a distance map", key.shape[2])
         regions = [{**r, "rotation": rotation} for r in self._regions(new, places)]
-        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+        q, k, v = (x.detach().transpose(1, 2) for x in (query, key, value))
+        rotated = self._rotated(call, key.detach(), new, places, rotation)
+        if rotated is not None:
+            regions = [{n: r[n] for n in ("chunk", "low", "high")} | {"q": _turned(q, rotation, r["query"]), "k": rotated} for r in regions]
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         more: dict[str, Any] = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in options().items()}
         if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):
@@ -207,9 +210,21 @@ class Layers:
             first = more.pop("offset")
             more.update(query_order=torch.arange(query.shape[2]) + (0 if first == "start" else first), key_order=torch.arange(key.shape[2]))
         with torch.no_grad():
-            posenc.attend([], q.detach(), k.detach(), v.detach(), order="bthd", regions=regions, query_positions=new,
+            posenc.attend([], q, k, v, order="bthd", regions=regions, query_positions=new,
                           key_positions=places, out=out, **more)
         return out
+
+    def _rotated(self, call: Call, key: Tensor, new: Tensor, places: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
+        """The keys of a KeyCache [batch, tokens, heads, channels], each rotated by its position in the region that it has with the only
+        query; None: the call rotates."""
+        from ._cache_layer import KeyLayer
+
+        layer = call.own
+        if new.shape[-1] != 1 or not isinstance(layer, KeyLayer) or layer.owner.keeps_raw or not layer.holds(key, 1) or not self._keys_stay:
+            return None
+        at = key_positions(self._regions(new, places), new, places)
+        with torch.no_grad():
+            return layer.mapped.view(key, layer.low, at, plan).transpose(1, 2)
 
     def _rotation(self, call: Call, query: Tensor, key: Tensor) -> tuple[Made, posenc.RotaryPlan]:
         """The rows that the layer would have rotated by, and a plan that computes them."""
@@ -219,10 +234,10 @@ class Layers:
         if made is None or len(offsets) != 2 or offsets[0] is None or offsets[0] != offsets[1]:
             refuse("distance_map requires q and k as the rotation leaves them, keys in their order, and a rotary module that makes the rows",
                    f"others in {type(call.module).__name__}")
-        key_of = (made.more, asked.form, query.shape[-1], offsets[0])
+        key_of = (made.more, asked.form, query.shape[-1], offsets[0], key.dtype)
         rotary: Rotary = made.module.__dict__[_ROTARY]
         if key_of not in rotary.plans:
-            rotary.plans[key_of] = _plan(rotary, made, asked, query.shape[-1], offsets[0])
+            rotary.plans[key_of] = _plan(rotary, made, asked, query.shape[-1], offsets[0], key.dtype)
         return made, rotary.plans[key_of]
 
     def _positions(self, call: Call, made: Made) -> Tensor:
@@ -243,33 +258,8 @@ class Layers:
         if last is None or last[0].shape != new.shape or last[1].shape != places.shape or not torch.equal(last[0], new) or not torch.equal(last[1], places):
             batch = max(new.shape[0], places.shape[0])
             pairs = list(zip(new.expand(batch, -1).tolist(), places.expand(batch, -1).tolist()))
-            last = self._last = (new.clone(), places.clone(), _regions(self.map, pairs))
+            last = self._last = (new.clone(), places.clone(), regions_of(self.map, pairs))
         return last[2]  # type: ignore[no-any-return]
-
-
-def _regions(distance_map: DistanceMap, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[dict[str, Any]]:
-    """The map of query and key positions of each sequence, with positions as tensors [batch, tokens]."""
-    rows = [list(distance_map(q, k)) for q, k in pairs]
-    for row in rows:
-        flat_regions(row)  # refuses what is no region
-    bounds = [[(r["chunk"], r["low"], r["high"]) for r in row] for row in rows]
-    if not bounds[0]:
-        refuse("distance_map must give at least one region", "none")
-    if any(b != bounds[0] for b in bounds):
-        refuse("distance_map must give the same regions for each sequence of a batch", "others")
-    sizes = {"query": len(pairs[0][0]), "key": len(pairs[0][1])}
-    return [{"chunk": chunk, "low": low, "high": high, **{n: _places([row[i][n] for row in rows], n, size) for n, size in sizes.items()}}
-            for i, (chunk, low, high) in enumerate(bounds[0])]
-
-
-def _places(rows: Sequence[Any], name: str, tokens: int) -> Tensor:
-    """Positions of one region, int64 or, where they are fractions, float64."""
-    arrays = [numpy.asarray(x) for x in rows]
-    for x in arrays:
-        if x.shape != (tokens,) or x.dtype.kind not in "iuf":
-            refuse(f"distance_map must give {tokens} {name} positions, which are numbers, in each region", f"{x.dtype} of shape {list(x.shape)}")
-    both = numpy.stack(arrays)
-    return torch.from_numpy(both.astype(numpy.float64 if both.dtype.kind == "f" else numpy.int64))
 
 
 def _offset(turned: Turned, x: Tensor) -> int | None:
@@ -293,7 +283,14 @@ def _pairs(rows: Rows, form: Form) -> Iterator[Tensor]:
         yield x[:, ::2] if form.columns == "repeated" else x
 
 
-def _plan(rotary: Rotary, made: Made, asked: Turned, channels: int, offset: int) -> posenc.RotaryPlan:
+def _turned(q: Tensor, plan: posenc.RotaryPlan, at: Tensor) -> Tensor:
+    """A copy of q [batch, tokens, heads, channels], rotated."""
+    q = q.clone()
+    plan.rotate_(q, positions=at, order="bthd")
+    return q
+
+
+def _plan(rotary: Rotary, made: Made, asked: Turned, channels: int, offset: int, dtype: torch.dtype) -> posenc.RotaryPlan:
     """The plan of the module's frequencies, read from its rows and compared with them."""
     assert rotary.encoding is not None
     at = torch.tensor([[0, 1, 2, 5, 77, 4099]])
@@ -306,7 +303,7 @@ def _plan(rotary: Rotary, made: Made, asked: Turned, channels: int, offset: int)
         if not torch.allclose(gain * angle.cos(), cos, rtol=0, atol=1e-9) or not torch.allclose(gain * angle.sin(), sin, rtol=0, atol=1e-9):
             raise ValueError("its rows are not cosine and sine of position times frequency")
         rope = posenc.Rope(head_dim=channels, rotary_dim=2 * len(frequency), offset=offset, pairing=asked.form.pairing)  # type: ignore[arg-type]
-        return posenc.RotaryPlan(rope).with_frequencies(frequency[None, None].numpy(), gain=gain)
+        return posenc.RotaryPlan(rope, str(dtype).removeprefix("torch.")).with_frequencies(frequency[None, None].numpy(), gain=gain)
     except (TypeError, ValueError, RuntimeError) as problem:
         refuse("distance_map requires a rotary module with one frequency for each pair of channels", f"{type(made.module).__name__}: {problem}")
 
@@ -316,7 +313,7 @@ def check_map(distance_map: Any) -> None:
     if not callable(distance_map):
         refuse("distance_map must be a function of query and key positions, as functools.partial(posenc.rerope, window=512) is",
                type(distance_map).__name__)
-    _regions(distance_map, [(range(2), range(2))])
+    regions_of(distance_map, [(range(2), range(2))])
 
 
 def check_model(model: torch.nn.Module, layers: dict[str, Any], report: Report) -> None:

@@ -248,7 +248,7 @@ def test_frequencies_may_change_while_keys_are_cached(tmp_path):
     with torch.no_grad():
         before = model(ids, use_cache=False).logits[:, 20:]
     for cache in (mine, theirs):
-        rows_of(model, ids[:, :20], (7,), cache)
+        rows_of(model, ids[:, :20], (7, 18, 19), cache)
     mine.save(tmp_path / "cache.safetensors")
     model.model.rotary_emb.inv_freq.mul_(0.25)
     with torch.no_grad():
@@ -293,6 +293,8 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         lambda: accelerate(llama, distance_map=3))
     assert "[rerope] window must be positive, got 0" in error(lambda: accelerate(llama, distance_map=functools.partial(posenc.rerope, window=0)))
     assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
+    assert "distance_map must give positions for each region, got \"q and k\"" in error(
+        lambda: accelerate(llama, distance_map=lambda q, k: [dict(chunk=1, low=None, high=None, q=ids, k=ids)]))
     assert "distance_map must give at least one region, got \"none\"" in error(lambda: accelerate(llama, distance_map=lambda q, k: iter([])))
     for query, got in (([0, 1, 2], "int64 of shape [3]"), (0, "int64 of shape []"), (["a", "b"], "<U1 of shape [2]")):
         one = dict(chunk=1, low=None, high=None, query=query, key=[0, 1])
@@ -314,8 +316,7 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         llama(ids, past_key_values=whole, use_cache=True)
     accelerate(llama, distance_map=REROPE)
     assert "the model must keep its distance map" in error(lambda: rows_of(llama, ids, (), whole))
-    assert "window and keys must not be given for a model with a distance map" in error(lambda: KeyCache(llama, window=8))
-    assert "window and keys must not be given" in error(lambda: KeyCache(llama, keys="unrotated"))
+    assert "window must not be given for a model with a distance map, whose keys all stay, got 8" in error(lambda: KeyCache(llama, window=8))
     assert "computes no gradients; call it under torch.no_grad()" in error(lambda: llama(ids))
     assert "distance_map requires attention that posenc computes, got \"attentions as output\"" in error(
         lambda: torch.no_grad()(llama)(ids, output_attentions=True))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of a KeyCache under a distance map, which read a rotated copy of the keys, after all that a cache may do, beside a dense sum in float64."""
+import copy
+import functools
+import importlib.util
+import pathlib
+import random
+
+import pytest
+import torch
+import transformers
+
+from posenc.hf import KeyCache, accelerate, restore
+
+_spec = importlib.util.spec_from_file_location("test_distance_map_shared", pathlib.Path(__file__).with_name("test_distance_map.py"))
+shared = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(shared)
+tiny_models, prompt, far, rows_of, error, Reference, LONG = (
+    shared.tiny_models, shared.prompt, shared.far, shared.rows_of, shared.error, shared.Reference, shared.LONG)
+
+
+def map_of(*regions):
+    """A map of one's own, of (low, high, query position, key position) by query, key and last query."""
+    def made(q, k):
+        last = q[len(q) - 1]
+        return [dict(chunk=1, low=low, high=high, query=[at(m, last) for m in q], key=[of(n, last) for n in k]) for low, high, at, of in regions]
+    return made
+
+
+MOVING = map_of((None, None, lambda m, last: m - last, lambda n, last: n - last))
+LATE = map_of((None, None, lambda m, last: m - max(last - 20, 0), lambda n, last: n - max(last - 20, 0)))
+PART = map_of((None, 8, lambda m, last: m, lambda n, last: n))
+FIRST = map_of((None, 5, lambda m, last: m, lambda n, last: n), (None, None, lambda m, last: 6, lambda n, last: 0))  # both contain near pairs
+MAPS = {
+    "self_extend": (shared.SELF_EXTEND, shared.DISTANCES[shared.SELF_EXTEND]), "rerope": (shared.REROPE, shared.DISTANCES[shared.REROPE]),
+    "leaky": (shared.LEAKY, shared.DISTANCES[shared.LEAKY]), "real": (shared.PUBLISHED, shared.DISTANCES[shared.PUBLISHED]),
+    "dual": (shared.DUAL, shared.DISTANCES[shared.DUAL]), "moving": (MOVING, lambda m, n: m - n), "late": (LATE, lambda m, n: m - n),
+    "first": (FIRST, shared.DISTANCES[shared.REROPE]), "part": (PART, lambda m, n: torch.where(m - n < 9, m - n, 0)),
+}
+
+
+class Program:
+    """Random operations on one cache of a model of one layer, where a key depends on its own token alone, and what the cache must then have."""
+
+    def __init__(self, model, file, seed):
+        self.model, self.file, self.random = model, file, random.Random(seed)
+        self.cache, self.tokens, self.at = KeyCache(model), [], []
+        self.others, self.seen = [], []  # forks; logits, tokens and positions of each step
+
+    def put(self, count):
+        ids = [self.random.randrange(1, 60) for _ in range(count)]
+        first = max(self.at, default=-1) + 1
+        at = list(range(first, first + count))
+        with torch.no_grad():
+            logits = self.model(torch.tensor([ids]), past_key_values=self.cache, position_ids=torch.tensor([at]), use_cache=True).logits
+        self.tokens, self.at = self.tokens + ids, self.at + at
+        self.seen.append((logits[:, -1], self.tokens, self.at))
+
+    def some(self):
+        start = self.random.randrange(len(self.at))
+        return start, self.random.randrange(start, min(start + 9, len(self.at))) + 1
+
+    def evict(self):
+        a, b = self.some()
+        self.cache.positions = self.random.choice(("stream", "slots"))
+        self.cache.evict(a, b)
+        if self.cache.positions == "slots" and a > 0:
+            gap = (self.at[b] if b < len(self.at) else self.at[-1] + 1) - self.at[a]
+            self.at = [p + gap for p in self.at[:a]] + self.at[a:]
+        self.tokens, self.at = self.tokens[:a] + self.tokens[b:], self.at[:a] + self.at[b:]
+
+    def shift(self):
+        a, b = self.some()[0], len(self.at)
+        self.cache.shift(1, a, b)
+        self.at = self.at[:a] + [p + 1 for p in self.at[a:]]
+
+    def crop(self):
+        n = self.random.randrange(1, 4)
+        self.cache.crop(-n)
+        self.tokens, self.at = self.tokens[:-n], self.at[:-n]
+
+    def fork(self):
+        self.others.append((self.cache.fork(), self.tokens, self.at))
+
+    def swap(self):
+        if self.others:
+            self.fork()
+            self.cache, self.tokens, self.at = self.others.pop(self.random.randrange(len(self.others)))
+
+    def beams(self):
+        self.cache.batch_repeat_interleave(2)
+        self.cache.reorder_cache(torch.tensor([1, 0]))
+        self.cache.batch_select_indices(torch.tensor([1]))
+
+    def file_of(self):
+        self.cache.save(self.file)
+        self.cache = KeyCache.load(self.file, self.model)
+
+    def append(self):
+        other = Program(self.model, self.file, self.random.random())
+        other.put(3)
+        other.put(1)
+        self.cache.append(other.cache)
+        first = max(self.at) + 1
+        self.tokens, self.at = self.tokens + other.tokens, self.at + [first + p for p in other.at]
+
+    def run(self, steps):
+        self.put(12)
+        for _ in range(steps):
+            if len(self.at) > 30 or max(self.at) > 44:
+                self.cache, self.tokens, self.at = KeyCache(self.model), [], []
+                self.put(9)
+            if self.random.random() < 0.6:
+                self.put(1)
+                continue
+            self.random.choice((self.evict, self.shift, self.crop, self.fork, self.swap, self.beams, self.file_of, self.append, lambda: self.put(3)))()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_steps_after_any_operation(monkeypatch, tmp_path, name):
+    model = tiny_models.build("llama", num_hidden_layers=1, **LONG)
+    plain, (distance_map, distances) = copy.deepcopy(model), MAPS[name]
+    accelerate(model, distance_map=distance_map)
+    program = Program(model, tmp_path / "cache.safetensors", 7)
+    program.run(120)
+    reference = Reference(monkeypatch, plain, "llama", distances)
+    worst = max(far(logits, reference.logits(torch.tensor([tokens]), at)[:, -1]) for logits, tokens, at in program.seen)
+    assert len(program.seen) > 70 and worst < 1e-4
+    program.put(1)
+    program.put(1)
+    assert (program.cache.layers[0].mapped._x.data is None) == (name == "moving")
+
+
+def test_a_step_reads_the_copy():
+    model = tiny_models.build("llama", **LONG)
+    accelerate(model, distance_map=shared.REROPE)
+    ids, cache, bare = prompt(model, 40), KeyCache(model), KeyCache(model, keys="unrotated")
+    for one in (cache, bare):
+        rows_of(model, ids[:, :21], (20,), one)
+    assert all(x.mapped._x.data is None for x in bare._own_layers)
+    fork, moved, new = cache.fork(), cache.fork(), ids[:, 21:22]
+    before = cache.layers[0].mapped._x.data.clone()
+    moved.shift(1)
+    rows_of(model, new, (), moved)
+    assert torch.equal(cache.layers[0].mapped._x.data, before) and not torch.equal(moved.layers[0].mapped._x.view(0, 21), before)
+    cache.layers[1].mapped._x.own()
+    cache.layers[1].mapped._x.view(0, 21)[:, :, 3] = torch.nan
+    with torch.no_grad():
+        assert model(new, past_key_values=cache).logits.isnan().all() and model(new, past_key_values=fork).logits.isfinite().all()
+        several = rows_of(model, ids[:, 22:25], (), cache)
+        assert several.isfinite().all()  # several queries: the call rotates
+        assert far(model(ids[:, 21:22], past_key_values=bare).logits, rows_of(model, ids[:, :22], (), None)[:, -1:]) < 1e-5
+
+
+def test_windows_of_layers(monkeypatch):
+    """A layer drops what leaves its window, and its copy too."""
+    model = tiny_models.build("mistral", sliding_window=9, num_hidden_layers=1, **LONG)
+    ids = prompt(model, 60)
+    accelerate(model, distance_map=shared.SELF_EXTEND)
+    cache = KeyCache(model)
+    got = rows_of(model, ids, (20, *range(21, 40), 44, *range(45, 60)), cache)
+    copied = cache.layers[0].mapped
+    assert copied._x.base > 20 and copied._x.room < 30
+    cache = KeyCache(model)
+    rows_of(model, ids[:, :6], (), cache)
+    cache.activate_past_recording()
+    rows_of(model, ids[:, 6:39], (20, *range(21, 33)), cache)
+    cache.crop(-7)
+    again = rows_of(model, ids[:, 32:], range(1, 20), cache)
+    short = KeyCache(model)
+    rows_of(model, ids[:, :5], (), short)
+    short.activate_past_recording()
+    rows_of(model, ids[:, 5:12], (6,), short)  # its copy begins behind the first tokens
+    assert short.layers[0].mapped._x.base > 2
+    short.crop(-6)
+    short.positions = "stream"
+    short.evict(1, 2)
+    last = rows_of(model, ids[:, 6:7], (), short)
+    restore(model)
+    evicted = Reference(monkeypatch, model, "mistral", shared.DISTANCES[shared.SELF_EXTEND])
+    kept = [0, *range(2, 7)]
+    assert far(last, evicted.logits(ids[:, kept], kept)[:, -1:]) < 1e-4
+    monkeypatch.undo()
+    want = Reference(monkeypatch, model, "mistral", shared.DISTANCES[shared.SELF_EXTEND]).logits(ids)
+    assert far(got, want) < 1e-4 and far(again, want[:, 32:]) < 1e-4
+
+
+def test_rows_of_a_batch():
+    """Beams come from other rows, and a padded row is at other positions."""
+    model = tiny_models.build("llama", **LONG)
+    ids = prompt(model, 30, 3)
+    accelerate(model, distance_map=shared.SELF_EXTEND)
+    mask = torch.ones_like(ids)
+    mask[2, :9] = 0
+    at = (mask.cumsum(-1) - 1).clamp(min=0)
+    at[1, 21:] += 4  # a jump: keys of this row alone leave the near region
+    cache, order = KeyCache(model), torch.tensor([2, 1, 1])
+    with torch.no_grad():
+        for a, b in ((0, 20), (20, 21), (21, 22)):
+            got = model(ids[:, a:b], past_key_values=cache, attention_mask=mask[:, :b], position_ids=at[:, a:b]).logits
+        assert far(got, model(ids[:, :22], attention_mask=mask[:, :22], position_ids=at[:, :22], use_cache=False).logits[:, -1:]) < 1e-5
+        cache.reorder_cache(order)
+        ids, mask, at = ids[order], mask[order], at[order]
+        for a in (22, 23):
+            got = model(ids[:, a:a + 1], past_key_values=cache, attention_mask=mask[:, :a + 1], position_ids=at[:, a:a + 1]).logits
+            assert far(got, model(ids[:, :a + 1], attention_mask=mask[:, :a + 1], position_ids=at[:, :a + 1], use_cache=False).logits[:, -1:]) < 1e-5
