@@ -24,15 +24,16 @@ RankLost::RankLost(std::string_view who, Index rank, TransferState state, double
 
 namespace detail {
 
-Group::Group(const Communicator& c, const RingOptions& o) : communicator_(c), options_(o) {
+Group::Group(std::string_view who, const Communicator& c, const RingOptions& o)
+    : who_(who), communicator_(c), options_(o) {
   if (c.rank == nullptr || c.size == nullptr || c.start == nullptr || c.test == nullptr ||
       c.finish == nullptr)
-    refuse_field(kRing, "communicator", "must have all five calls");
-  if (!(o.seconds > 0)) refuse_field(kRing, "seconds", "must be positive", o.seconds);
+    refuse_field(who, "communicator", "must have all five calls");
+  if (!(o.seconds > 0)) refuse_field(who, "seconds", "must be positive", o.seconds);
   rank_ = c.rank(c.context);
   size_ = c.size(c.context);
   if (rank_ < 0 || rank_ >= size_)
-    refuse_field(kRing, "communicator", "must have a rank below its size, " + std::to_string(size_),
+    refuse_field(who, "communicator", "must have a rank below its size, " + std::to_string(size_),
                  rank_);
 }
 
@@ -59,7 +60,7 @@ Exchange::Exchange(const Group& g, Channel channel, Index to, std::span<const st
                    static_cast<Index>(channel)};
   const Communicator& c = g.communicator();
   transfer_ = c.start(c.context, t);
-  if (transfer_ == nullptr) throw RankLost(kRing, -1, TransferState::lost, 0);
+  if (transfer_ == nullptr) throw RankLost(g.who(), -1, TransferState::lost, 0);
 }
 
 Exchange::~Exchange() {
@@ -77,7 +78,7 @@ void Exchange::finish() {
   const TransferState s = c.finish(c.context, std::exchange(transfer_, nullptr), group_->seconds());
   if (s == TransferState::done) return;
   const bool known = to_ == from_ && s == TransferState::late;
-  throw RankLost(kRing, known ? from_ : -1, s, group_->seconds());
+  throw RankLost(group_->who(), known ? from_ : -1, s, group_->seconds());
 }
 
 Watch::Watch(const Executor& e) : own_(e), watched_(e), thread_(std::this_thread::get_id()) {
@@ -101,6 +102,7 @@ bool Watch::is_cancelled(void* context) {
 std::vector<std::byte> gather(const Group& g, std::span<const std::byte> own) {
   const std::size_t size = own.size();
   std::vector<std::byte> all(size * static_cast<std::size_t>(g.size()));
+  if (all.empty()) return all;
   const auto of = [&](Index rank) {
     const auto n = static_cast<std::size_t>((rank + g.size()) % g.size());
     return std::span(all).subspan(n * size, size);

@@ -2,6 +2,7 @@
 // Transfers of a group: waited for, given to every rank, summed over all.
 #pragma once
 #include <atomic>
+#include <cstring>
 #include <span>
 #include <thread>
 #include <utility>
@@ -19,12 +20,13 @@ inline constexpr std::string_view kRing = "ring";
 // Keys go one way round, their gradients behind them; agreements and sums between.
 enum class Channel : std::uint8_t { keys, gradients, facts, sums, heads, end = 7 };
 
-// The group as a call sees it.
+// The group as a call sees it, `who` in messages.
 class Group {
  public:
-  // Throws [ring]: a communicator without its calls, a rank outside the group, seconds not positive.
-  Group(const Communicator&, const RingOptions&);
+  // Throws [who]: a communicator without its calls, a rank outside the group, seconds not positive.
+  Group(std::string_view who, const Communicator&, const RingOptions&);
 
+  std::string_view who() const noexcept { return who_; }
   Index rank() const noexcept { return rank_; }
   Index size() const noexcept { return size_; }
   Index next() const noexcept { return (rank_ + 1) % size_; }
@@ -36,6 +38,7 @@ class Group {
   void end() const noexcept;
 
  private:
+  std::string_view who_;
   Communicator communicator_;
   RingOptions options_;
   Index rank_, size_;
@@ -94,6 +97,13 @@ class Watch {
 
 // Records of equal size of all ranks, in their order.
 std::vector<std::byte> gather(const Group&, std::span<const std::byte> own);
+template <class T>
+std::vector<T> gather(const Group& g, const std::vector<T>& own) {
+  const std::vector<std::byte> bytes = gather(g, std::as_bytes(std::span(own)));
+  std::vector<T> all(own.size() * static_cast<std::size_t>(g.size()));
+  if (!all.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
 // Sums over all ranks, in their order: the same bits on each.
 void sum_over_ranks(const Group&, std::span<double>);
 

@@ -148,6 +148,9 @@ void add_call(Facts& f, const AttentionArgs& a) {
   for (const ScoreRegion& r : a.regions) {
     f.add(Facts::terms, r.qk.q), f.add(Facts::terms, r.qk.k);
     for (const Index n : {r.chunk, r.low, r.high, Index{r.axis}}) f.add(Facts::terms, n);
+    for (const Positions* p : {&r.query_positions, &r.key_positions}) f.add(Facts::sizes, *p);
+    f.add(Facts::terms, Index{r.rotary != nullptr});
+    if (r.rotary != nullptr) f.add(Facts::shared, r.rotary->hash());
   }
 }
 
@@ -197,12 +200,12 @@ std::string of_rank(std::size_t rank) {
   return "rank " + std::to_string(rank);
 }
 
-void refuse_difference(std::span<const Record> all) {
+void refuse_difference(std::string_view who, std::span<const Record> all) {
   for (std::size_t n = 0; n < Facts::count; ++n)
     for (std::size_t r = 1; r < all.size(); ++r)
       if (all[r].hash[n] != all[0].hash[n])
-        refuse(kRing, "all ranks must make the same call; rank 0 and " + of_rank(r) +
-                          " differ in " + std::string(Facts::names[n]));
+        refuse(who, "all ranks must make the same call; rank 0 and " + of_rank(r) + " differ in " +
+                        std::string(Facts::names[n]));
 }
 
 }  // namespace
@@ -215,7 +218,7 @@ Index agree(const Group& g, const Facts& facts, const std::exception_ptr& proble
   const auto first =
       std::find_if(all.begin(), all.end(), [](const Record& r) { return r.kind != Record::good; });
   if (first == all.end()) {
-    refuse_difference(all);
+    refuse_difference(g.who(), all);
     Index longest = 0;
     for (const Record& r : all) longest = std::max(longest, r.length);
     return longest;
@@ -225,10 +228,11 @@ Index agree(const Group& g, const Facts& facts, const std::exception_ptr& proble
     return r.kind == first->kind && r.text == first->text;
   });
   const std::string text(first->text.data());
-  const std::string whole =
-      everywhere ? text
-                 : "[ring] " + of_rank(static_cast<std::size_t>(first - all.begin())) +
-                       " cannot make the call: " + text;
+  const std::string whole = everywhere
+                                ? text
+                                : "[" + std::string(g.who()) + "] " +
+                                      of_rank(static_cast<std::size_t>(first - all.begin())) +
+                                      " cannot make the call: " + text;
   if (first->kind == Record::refused) throw std::invalid_argument(whole);
   throw std::runtime_error(whole);
 }

@@ -33,12 +33,12 @@ void each_column(const ConstHeads& h, const F& fn) {
 
 }  // namespace
 
-GateSums::GateSums(const Mask& m) {
+GateSums::GateSums(std::string_view who, const Mask& m) {
   if (!m.query_cu_seqlens.empty() || !m.key_cu_seqlens.empty())
-    refuse_field(kRing, "query_cu_seqlens", "must be empty with forgetting gates; give documents");
+    refuse_field(who, "query_cu_seqlens", "must be empty with forgetting gates; give documents");
   for (const ConstTensorView* v : {&m.query_order, &m.key_order})
     if (!v->empty() && v->shape[0] != 1)
-      refuse_field(kRing, "query_order", "must be of one row with forgetting gates", v->shape[0]);
+      refuse_field(who, "query_order", "must be of one row with forgetting gates", v->shape[0]);
   const Index keys = m.key_order.empty() ? 0 : m.key_order.shape[1];
   std::vector<Index> sorted(as_size(keys));
   std::iota(sorted.begin(), sorted.end(), Index{0});

@@ -15,8 +15,8 @@ namespace posenc::inline v0::detail {
 
 class GateSums {
  public:
-  // Orders of one row, without sequences. Throws [ring].
-  explicit GateSums(const Mask&);
+  // Orders of one row, without sequences. Throws [who].
+  GateSums(std::string_view who, const Mask&);
 
   // Replaces the sums over the rank's own keys, at its queries and its keys, by those over all.
   void make_global(const Group&, DecayTerm&);

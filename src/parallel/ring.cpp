@@ -25,7 +25,7 @@ namespace {
 template <class Check, class Run>
 void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
               const LoweredCall& lowered, const Executor& executor, std::exception_ptr problem,
-              const std::function<void(RingCall&)>& agreed, const Check& check, const Run& run) {
+              const Agreed& agreed, const Check& check, const Run& run) {
   Facts facts;
   std::optional<RingCall> call;
   facts.add(Facts::pass, pass);
@@ -45,7 +45,7 @@ void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
   const Index length = agree(group, facts, problem);
   call->check_length(length);
   if (a.normalisation != Normalisation::softmax) check_stick_order(group, a);
-  agreed(*call);
+  agreed(call->own);
   try {
     run(*call);
   } catch (...) {
@@ -58,7 +58,7 @@ void run_ring(const Group& group, std::string_view pass, const AttentionArgs& a,
 
 void ring_call(const Group& group, const AttentionArgs& a, const LoweredCall& lowered,
                const AttentionResult& result, const Executor& executor,
-               const std::exception_ptr& problem, const std::function<void(RingCall&)>& agreed) {
+               const std::exception_ptr& problem, const Agreed& agreed) {
   run_ring(
       group, "forward", a, lowered, executor, problem, agreed,
       [&](Facts& facts) {
@@ -73,7 +73,7 @@ void ring_call_backward(const Group& group, const AttentionArgs& a, const Lowere
                         const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                         const AttentionGradients& g, const SummedGradients& summed,
                         const Executor& executor, const std::exception_ptr& problem,
-                        const std::function<void(RingCall&)>& agreed) {
+                        const Agreed& agreed) {
   ConstAttentionResult whole = result;
   whole.whole = true;
   run_ring(
@@ -95,17 +95,17 @@ void ring_call_backward(const Group& group, const AttentionArgs& a, const Lowere
 
 void ring_attend(const AttentionArgs& a, const AttentionResult& result, const Communicator& c,
                  const RingOptions& options, const Executor& executor) {
-  detail::ring_call(detail::Group(c, options), a, {}, result, executor, nullptr,
-                    [](detail::RingCall&) {});
+  detail::ring_call(detail::Group(detail::kRing, c, options), a, {}, result, executor, nullptr,
+                    [](detail::KeyedCall&) {});
 }
 
 void ring_attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
                           const ConstAttentionResult& d_result, const AttentionGradients& g,
                           const Communicator& c, const RingOptions& options,
                           const Executor& executor) {
-  detail::ring_call_backward(detail::Group(c, options), a, {}, result, d_result, g,
+  detail::ring_call_backward(detail::Group(detail::kRing, c, options), a, {}, result, d_result, g,
                              {0, a.terms.size(), true}, executor, nullptr,
-                             [](detail::RingCall&) {});
+                             [](detail::KeyedCall&) {});
 }
 
 }  // namespace posenc::v0

@@ -25,13 +25,12 @@ void ring_backward(const Group&, RingCall&, const ConstAttentionResult& whole,
 
 // Both from the checks on: what a rank cannot run, `problem` included, ends the call on all of them.
 // agreed(call) runs once all ranks can, and refuses on all of them alike.
+using Agreed = std::function<void(KeyedCall&)>;
 void ring_call(const Group&, const AttentionArgs&, const LoweredCall&, const AttentionResult&,
-               const Executor&, const std::exception_ptr& problem,
-               const std::function<void(RingCall&)>& agreed);
+               const Executor&, const std::exception_ptr& problem, const Agreed& agreed);
 void ring_call_backward(const Group&, const AttentionArgs&, const LoweredCall&,
                         const ConstAttentionResult& result, const ConstAttentionResult& d_result,
                         const AttentionGradients&, const SummedGradients&, const Executor&,
-                        const std::exception_ptr& problem,
-                        const std::function<void(RingCall&)>& agreed);
+                        const std::exception_ptr& problem, const Agreed& agreed);
 
 }  // namespace posenc::v0::detail

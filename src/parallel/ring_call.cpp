@@ -38,13 +38,6 @@ Positions axes_of(const RotaryPlan& plan, Positions p) {
   return p;
 }
 
-void check_axes(const RotarySpec& spec, const Positions& p) {
-  if (spec.axes() > p.axes)
-    refuse_number(kAttention, "positions",
-                  "a rotation must have axes of the positions, at most " + std::to_string(p.axes),
-                  spec.axes());
-}
-
 // Rotates x, of any type, into y of the same.
 void rotate_side(const RotarySpec& spec, const ConstHeads& x, const Heads& y, const Positions& p,
                  bool as_key, const Executor& executor) {
@@ -55,6 +48,13 @@ void rotate_side(const RotarySpec& spec, const ConstHeads& x, const Heads& y, co
 }
 
 }  // namespace
+
+void check_axes(const RotarySpec& spec, const Positions& p) {
+  if (spec.axes() > p.axes)
+    refuse_number(kAttention, "positions",
+                  "a rotation must have axes of the positions, at most " + std::to_string(p.axes),
+                  spec.axes());
+}
 
 void check_no_blocks(std::string_view who, const AttentionArgs& a) {
   for (const auto& [h, name] : {std::pair{&a.k, "k"}, std::pair{&a.v, "v"}})

@@ -54,6 +54,8 @@ class RingCall {
 
 // Throws [ring]: what a ring does not compute, beside what check_attention rejects.
 void check_ring(const AttentionArgs&, const Group&);
+// Throws [attention]: positions with fewer axes than the rotation.
+void check_axes(const RotarySpec&, const Positions&);
 // Throws [who]: k or v in q8_0 blocks.
 void check_no_blocks(std::string_view who, const AttentionArgs&);
 

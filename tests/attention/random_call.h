@@ -22,7 +22,7 @@ class RandomCall : protected RandomTensors {
   // For a scheme: distances that tables can be made for, and room for its terms.
   struct Wanted {
     bool for_scheme = false;
-    Index queries = -1, keys = -1;  // -1: at random
+    Index queries = -1, keys = -1, heads = -1;  // -1: at random
   };
   explicit RandomCall(std::uint64_t seed) : RandomCall(seed, Wanted{}) {}
   RandomCall(std::uint64_t seed, const Wanted& wanted)
@@ -30,6 +30,7 @@ class RandomCall : protected RandomTensors {
     const bool for_scheme = wanted.for_scheme;
     sizes();
     if (wanted.queries >= 0) Tq = wanted.queries, Tk = wanted.keys, H = G;
+    if (wanted.heads >= 0) H = wanted.heads, G = one_of({1, 2, H});
     tensors();
     positions();
     if (chance(0.7)) mask();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every scheme of the registry over several ranks, by its plan: rows, and gradients of parameters and inputs, are those
-// of one process. What does not merge is rejected on every rank with the same words.
+// of one process. What does not merge, or by heads what mixes them, is rejected on every rank with the same words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "attention/random_scheme.h"
 #include "parallel/shard_call.h"
+#include "posenc/parallel/ulysses.h"
 #include "posenc/positions/shard.h"
 #include "posenc/rotary/rope.h"
 
@@ -81,7 +82,7 @@ class PlanWorld {
   const std::string& text() const { return made_.text; }
 
   // Output, then gradients of q, k, v, parameters and inputs, of some tokens. Null: one process.
-  std::vector<Vector> run(const TokenList& tokens, const Communicator* c) const;
+  std::vector<Vector> run(const TokenList& tokens, const Communicator* c, Spread) const;
   // What of run() of all tokens belongs to some.
   std::vector<Vector> shard(std::vector<Vector> all, const TokenList& tokens) const {
     for (std::size_t n = 0; n < 4; ++n)
@@ -109,7 +110,8 @@ class PlanWorld {
   std::vector<NamedArray> arrays_;
 };
 
-std::vector<Vector> PlanWorld::run(const TokenList& tokens, const Communicator* c) const {
+std::vector<Vector> PlanWorld::run(const TokenList& tokens, const Communicator* c,
+                                   Spread by) const {
   const auto n = static_cast<Index>(tokens.size());
   const auto rows = [&](const Vector& x) {
     return taken(x, entries({kQueries, static_cast<Index>(x.size()) / kTokens}, tokens));
@@ -164,6 +166,10 @@ std::vector<Vector> PlanWorld::run(const TokenList& tokens, const Communicator* 
   if (c == nullptr) {
     lowered.forward(a, inputs, to, inline_executor());
     lowered.backward(a, inputs, to, up, g, named, inline_executor());
+  } else if (by == Spread::heads) {
+    ulysses_attend(lowered, a, inputs, to, *c, {.seconds = 20}, inline_executor());
+    ulysses_attend_backward(lowered, a, inputs, to, up, g, named, *c, {.seconds = 20},
+                            inline_executor());
   } else {
     ring_attend(lowered, a, inputs, to, *c, {.seconds = 20}, inline_executor());
     ring_attend_backward(lowered, a, inputs, to, up, g, named, *c, {.seconds = 20},
@@ -174,18 +180,19 @@ std::vector<Vector> PlanWorld::run(const TokenList& tokens, const Communicator* 
 }
 
 // What every rank says; empty where all rows and gradients are those of one process.
-std::string of_scheme(const PlanWorld& world, Index ranks, ShardLayout layout) {
+std::string of_scheme(const PlanWorld& world, Index ranks, ShardLayout layout, Spread by) {
   TokenList all(kTokens);
   std::iota(all.begin(), all.end(), Index{0});
   std::vector<Vector> whole;
   try {
-    whole = world.run(all, nullptr);
+    whole = world.run(all, nullptr, by);
   } catch (const std::invalid_argument& e) {
     return std::string("alone: ") + e.what();
   }
   std::vector<std::vector<Vector>> got(static_cast<std::size_t>(ranks));
   const std::vector<std::string> says = on_ranks(ranks, [&](const Communicator& c, Index rank) {
-    got[static_cast<std::size_t>(rank)] = world.run(shard_tokens(kTokens, ranks, rank, layout), &c);
+    got[static_cast<std::size_t>(rank)] =
+        world.run(shard_tokens(kTokens, ranks, rank, layout), &c, by);
   });
   for (const std::string& s : says)
     if (s != says[0]) return "ranks say \"" + says[0] + "\" and \"" + s + "\"";
@@ -202,22 +209,37 @@ std::string of_scheme(const PlanWorld& world, Index ranks, ShardLayout layout) {
   return text;
 }
 
-// Sums over the keys in between, kernels over them, and an index of every pair.
-TEST(RingPlan, EverySchemeThatMerges) {
-  std::set<std::string> refused, ran;
+// The schemes that ran in some form, and those of which a form was refused, all by `who`.
+struct SchemesRun {
+  std::set<std::string> ran, refused;
+};
+SchemesRun every_scheme(Spread by, std::string_view who) {
+  SchemesRun r;
   for (std::size_t which = 0; which < scheme_count(); ++which)
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
       const PlanWorld world(which, 100 * which + seed);
       const Index ranks = seed % 3 == 0 ? 2 : 4;
       const auto layout = static_cast<ShardLayout>(seed % 3);
-      const std::string text = of_scheme(world, ranks, layout);
-      if (!text.empty() && !text.starts_with("[ring]"))
-        ADD_FAILURE() << world.text() << ": " << text;
-      (text.empty() ? ran : refused).insert(world.name());
+      const std::string text = of_scheme(world, ranks, layout, by);
+      if (!text.empty() && !text.starts_with(who)) ADD_FAILURE() << world.text() << ": " << text;
+      (text.empty() ? r.ran : r.refused).insert(world.name());
     }
-  EXPECT_THAT(refused,
+  return r;
+}
+
+// Sums over the keys in between, kernels over them, and an index of every pair.
+TEST(RingPlan, EverySchemeThatMerges) {
+  const SchemesRun r = every_scheme(Spread::keys, "[ring]");
+  EXPECT_THAT(r.refused,
               ::testing::ElementsAre("cope", "dape", "forgetting", "indexed", "stick_breaking"));
-  EXPECT_EQ(ran.size(), scheme_count() - 2);  // some forms of the others run
+  EXPECT_EQ(r.ran.size(), scheme_count() - 2);  // some forms of the others run
+}
+
+// Networks over the scores of all heads, an index of every pair.
+TEST(UlyssesPlan, EverySchemeThatKeepsHeadsApart) {
+  const SchemesRun r = every_scheme(Spread::heads, "[ulysses]");
+  EXPECT_THAT(r.refused, ::testing::ElementsAre("dape", "indexed"));
+  EXPECT_EQ(r.ran.size(), scheme_count() - 2);
 }
 
 // A plan that was lowered for the distances inside one rank.

@@ -16,6 +16,8 @@
 namespace posenc {
 
 using TokenList = std::vector<Index>;
+// Keys that go round, or heads that are exchanged.
+enum class Spread { keys, heads };
 
 // Tokens dealt to ranks at random, as many to each; in every sequence in their order.
 inline std::vector<TokenList> dealt(Index tokens, Index ranks, test::Random& r) {
@@ -49,17 +51,23 @@ class ShardCall {
     Mask& m = args.mask;
     for (ConstTensorView* v : {&m.query_order, &m.query_document}) *v = pick(*v, queries);
     for (ConstTensorView* v : {&m.key_order, &m.key_document, &m.key_visible}) *v = pick(*v, keys);
+    if (!m.key_length.empty()) m.key_length = boundaries(m.key_length, keys);
     if (!m.query_cu_seqlens.empty()) m.query_cu_seqlens = boundaries(m.query_cu_seqlens, queries);
     if (!m.key_cu_seqlens.empty()) m.key_cu_seqlens = boundaries(m.key_cu_seqlens, keys);
     for (Term& t : terms_) {
       if (auto* p = std::get_if<ProductTerm>(&t)) pick(p->query, q, queries), pick(p->key, k, keys);
       if (auto* d = std::get_if<DecayTerm>(&t)) pick(d->query, q, queries), pick(d->key, k, keys);
+      if (auto* g = std::get_if<GatesTerm>(&t)) pick(g->query, q, queries), pick(g->key, k, keys);
       if (PickedRows* r = picked_rows(t)) {
         r->pair.query_class = pick(r->pair.query_class, queries);
         r->pair.key_class = pick(r->pair.key_class, keys);
       }
     }
-    for (ScoreRegion& r : regions_) r.qk = {pick(r.qk.q, queries), pick(r.qk.k, keys)};
+    for (ScoreRegion& r : regions_) {
+      r.qk = {pick(r.qk.q, queries), pick(r.qk.k, keys)};
+      r.query_positions = pick(r.query_positions, queries);
+      r.key_positions = pick(r.key_positions, keys);
+    }
     args.terms = terms_, args.regions = regions_;
   }
   ShardCall(const ShardCall&) = delete;
@@ -126,6 +134,7 @@ class ShardCall {
   void pick(Factor& f, Index all, const TokenList& tokens) {
     if (f.given.data != nullptr && f.given.tokens == all) f.given = pick(f.given, tokens);
   }
+  // How many of the tokens lie below each entry.
   ConstTensorView boundaries(const ConstTensorView& cu, const TokenList& tokens) {
     const Index count = cu.shape[0];
     std::byte* const to = memory(count * 8);

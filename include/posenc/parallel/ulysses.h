@@ -2,19 +2,23 @@
 // Attention of one sequence over several ranks by heads. Jacobs et al.,
 // arXiv:2309.14509 (DeepSpeed Ulysses): each rank gives its tokens' heads to
 // the ranks that they belong to, computes all tokens of its own heads by one
-// call, and gives the rows back. A rank sends and holds O(tokens x heads /
-// ranks).
+// call, and gives the rows back.
 //
-// Calls are those of ring_attend (parallel/ring.h), the tokens any that count
-// up over all ranks together. Heads and key heads must be multiples of the
-// ranks; arrays by head have one entry or a multiple of them. Because a rank
-// has all keys, results need not merge: CoPE's gates and stick-breaking of any
-// layout are computed.
+//   rank r computes heads h with floor(h ranks / heads) = r, of all tokens
+//
+// Calls are those of ring_attend (parallel/ring.h). The heads of q must be a
+// multiple of the ranks; other axes of heads (of k and v, tables, vectors,
+// regions, stages) a multiple or a divisor, because ranks may share an entry.
+// A rank sends and holds O(tokens x heads / ranks), and all tokens of what has
+// one head for all. Gradients are added over the ranks that share an entry.
+//
+// A rank has all keys, so results need not merge and q and k are rotated there:
+// CoPE's gates, stick-breaking of any layout and regions that rotate the call's
+// own q and k are computed.
 //
 // Rejected, on every rank with the same message: what mixes heads (networks
-// over scores, mix_before, mix_after), vectors and classes by token of terms,
-// stages other than rotations, regions, packed sequences, pages, q8_0 blocks,
-// key_length, pairs as in a ring; calls that differ between ranks.
+// over scores, mix_before, mix_after), pages, q8_0 blocks, pairs as in a ring;
+// calls that differ between ranks.
 #pragma once
 #include "posenc/parallel/ring.h"
 
@@ -29,5 +33,17 @@ POSENC_API void ulysses_attend_backward(const AttentionArgs&, const ConstAttenti
                                         const AttentionGradients&, const Communicator&,
                                         const RingOptions& = {},
                                         const Executor& = default_executor());
+
+// The same with the schemes of a plan, as ring_attend has them: lowered for the
+// distances between all tokens of the sequence.
+POSENC_API void ulysses_attend(const LoweredAttention&, const AttentionArgs& call,
+                               std::span<const NamedArray> inputs, const AttentionResult&,
+                               const Communicator&, const RingOptions& = {},
+                               const Executor& = default_executor());
+POSENC_API void ulysses_attend_backward(
+    const LoweredAttention&, const AttentionArgs& call, std::span<const NamedArray> inputs,
+    const ConstAttentionResult& result, const ConstAttentionResult& d_result,
+    const AttentionGradients& gradients, std::span<const NamedGradient> named, const Communicator&,
+    const RingOptions& = {}, const Executor& = default_executor());
 
 }  // namespace posenc::inline v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ring_attend of a plan: its terms are bound to the inputs of this rank's tokens.
+// Calls of a plan over several ranks: its terms are bound to the inputs of this rank's tokens.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -7,9 +7,10 @@
 #include "attention/plan/plan_call.h"
 #include "core/state_access.h"
 #include "parallel/gate_sums.h"
-#include "parallel/ring.h"
 #include "parallel/shared_gradients.h"
+#include "parallel/ulysses.h"
 #include "posenc/core/error.h"
+#include "posenc/parallel/ulysses.h"
 #include "posenc/relative/forgetting.h"
 
 namespace posenc::inline v0 {
@@ -29,11 +30,11 @@ bool has_axis(const Input& input, Index axis) {
 }
 
 // Inputs by pair hold every pair of tokens.
-void check_plan(const PlanState& plan) {
+void check_plan(std::string_view who, const PlanState& plan) {
   for (const PlanScheme& s : plan.schemes)
     for (std::size_t n = 0; n < s.inputs.size(); ++n)
       if (has_axis(s.inputs[n], kQueries) && has_axis(s.inputs[n], kKeys))
-        refuse_field(kRing, s.input_names[n], "must not be by pair: it holds every pair of tokens");
+        refuse_field(who, s.input_names[n], "must not be by pair: it holds every pair of tokens");
 }
 
 // First and last whole position of queries and keys on an axis.
@@ -72,13 +73,13 @@ void check_all_distances(const Group& group, const LoweredState& s, const Attent
 }
 
 // The call of a plan on this rank, or why there is none.
-struct RingPlanCall {
-  RingPlanCall(const LoweredState& s, const AttentionArgs& call, std::span<const NamedArray> inputs,
-               CallArena& arena) {
+struct RankPlanCall {
+  RankPlanCall(std::string_view who, const LoweredState& s, const AttentionArgs& call,
+               std::span<const NamedArray> inputs, CallArena& arena) {
     try {
-      check_plan(*s.plan);
+      check_plan(who, *s.plan);
       bound.emplace(s, call, inputs, arena);
-      find_gates(s);
+      find_gates(who, s);
     } catch (...) {
       problem = std::current_exception();
     }
@@ -89,21 +90,21 @@ struct RingPlanCall {
   std::vector<std::size_t> gate_terms;  // whose sums of gates the scheme made of this rank's tokens
 
   // Once all ranks make the call.
-  void agreed(const Group& group, const LoweredState& s, RingCall& call) {
+  void agreed(const Group& group, const LoweredState& s, KeyedCall& call) {
     check_all_distances(group, s, bound->args);
     for (const std::size_t n : gate_terms)
-      gates->make_global(group, std::get<DecayTerm>(call.own.term(n)));
+      gates->make_global(group, std::get<DecayTerm>(call.term(n)));
   }
 
  private:
-  void find_gates(const LoweredState& s) {
+  void find_gates(std::string_view who, const LoweredState& s) {
     for (std::size_t p = 0; p < s.schemes.size(); ++p) {
       if (s.plan->schemes[p].name() != Forgetting::card.name) continue;
       for (std::size_t n = 0; n < s.schemes[p].lowered.terms.size(); ++n)
         if (std::holds_alternative<DecayTerm>(s.schemes[p].lowered.terms[n]))
           gate_terms.push_back(bound->term_index(p, n));
     }
-    if (!gate_terms.empty()) gates.emplace(bound->args.mask);
+    if (!gate_terms.empty()) gates.emplace(who, bound->args.mask);
   }
 };
 
@@ -127,32 +128,27 @@ class NamedSums {
   std::vector<NamedGradient> all_;
 };
 
-}  // namespace
-}  // namespace detail
-
-void ring_attend(const LoweredAttention& lowered, const AttentionArgs& call,
-                 std::span<const NamedArray> inputs, const AttentionResult& result,
-                 const Communicator& c, const RingOptions& options, const Executor& executor) {
-  using namespace detail;
-  const Group group(c, options);
+using ForwardCall = decltype(&ring_call);
+void forward_of_plan(const Group& group, ForwardCall run, const LoweredAttention& lowered,
+                     const AttentionArgs& call, std::span<const NamedArray> inputs,
+                     const AttentionResult& result, const Executor& executor) {
   const LoweredState& s = StateAccess::of(lowered);
   CallArena arena;
-  RingPlanCall plan(s, call, inputs, arena);
+  RankPlanCall plan(group.who(), s, call, inputs, arena);
   const AttentionArgs& a = plan.bound ? plan.bound->args : call;
-  ring_call(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, executor,
-            plan.problem, [&](RingCall& own) { plan.agreed(group, s, own); });
+  run(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, executor, plan.problem,
+      [&](KeyedCall& own) { plan.agreed(group, s, own); });
 }
 
-void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& call,
-                          std::span<const NamedArray> inputs, const ConstAttentionResult& result,
-                          const ConstAttentionResult& d_result, const AttentionGradients& gradients,
-                          std::span<const NamedGradient> named, const Communicator& c,
-                          const RingOptions& options, const Executor& executor) {
-  using namespace detail;
-  const Group group(c, options);
+using BackwardCall = decltype(&ring_call_backward);
+void backward_of_plan(const Group& group, BackwardCall run, const LoweredAttention& lowered,
+                      const AttentionArgs& call, std::span<const NamedArray> inputs,
+                      const ConstAttentionResult& result, const ConstAttentionResult& d_result,
+                      const AttentionGradients& gradients, std::span<const NamedGradient> named,
+                      const Executor& executor) {
   const LoweredState& s = StateAccess::of(lowered);
   CallArena arena;
-  RingPlanCall plan(s, call, inputs, arena);
+  RankPlanCall plan(group.who(), s, call, inputs, arena);
   NamedSums sums(*s.plan, named);
   std::optional<PlanGradients> all;
   if (plan.bound) try {
@@ -167,9 +163,9 @@ void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& 
   const AttentionArgs& a = plan.bound ? plan.bound->args : call;
   SummedGradients summed;
   if (plan.bound) summed = {plan.bound->first_own, plan.bound->own, s.requests.head_scale.empty()};
-  ring_call_backward(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, d_result,
-                     all ? all->gradients : gradients, summed, executor, plan.problem,
-                     [&](RingCall& own) { plan.agreed(group, s, own); });
+  run(group, a, plan.bound ? plan.bound->lowered() : LoweredCall{}, result, d_result,
+      all ? all->gradients : gradients, summed, executor, plan.problem,
+      [&](KeyedCall& own) { plan.agreed(group, s, own); });
   try {
     if (!all->gradients.terms.empty())
       for (const std::size_t n : plan.gate_terms)
@@ -181,6 +177,43 @@ void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& 
     throw;
   }
   sums.finish(group);
+}
+
+}  // namespace
+}  // namespace detail
+
+void ring_attend(const LoweredAttention& lowered, const AttentionArgs& call,
+                 std::span<const NamedArray> inputs, const AttentionResult& result,
+                 const Communicator& c, const RingOptions& options, const Executor& executor) {
+  detail::forward_of_plan(detail::Group(detail::kRing, c, options), detail::ring_call, lowered,
+                          call, inputs, result, executor);
+}
+
+void ring_attend_backward(const LoweredAttention& lowered, const AttentionArgs& call,
+                          std::span<const NamedArray> inputs, const ConstAttentionResult& result,
+                          const ConstAttentionResult& d_result, const AttentionGradients& gradients,
+                          std::span<const NamedGradient> named, const Communicator& c,
+                          const RingOptions& options, const Executor& executor) {
+  detail::backward_of_plan(detail::Group(detail::kRing, c, options), detail::ring_call_backward,
+                           lowered, call, inputs, result, d_result, gradients, named, executor);
+}
+
+void ulysses_attend(const LoweredAttention& lowered, const AttentionArgs& call,
+                    std::span<const NamedArray> inputs, const AttentionResult& result,
+                    const Communicator& c, const RingOptions& options, const Executor& executor) {
+  detail::forward_of_plan(detail::Group(detail::kUlysses, c, options), detail::ulysses_call,
+                          lowered, call, inputs, result, executor);
+}
+
+void ulysses_attend_backward(const LoweredAttention& lowered, const AttentionArgs& call,
+                             std::span<const NamedArray> inputs, const ConstAttentionResult& result,
+                             const ConstAttentionResult& d_result,
+                             const AttentionGradients& gradients,
+                             std::span<const NamedGradient> named, const Communicator& c,
+                             const RingOptions& options, const Executor& executor) {
+  detail::backward_of_plan(detail::Group(detail::kUlysses, c, options),
+                           detail::ulysses_call_backward, lowered, call, inputs, result, d_result,
+                           gradients, named, executor);
 }
 
 }  // namespace posenc::v0
