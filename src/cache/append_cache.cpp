@@ -65,9 +65,20 @@ void add_delta(Sequence& q, std::span<const Index> delta) noexcept {
   for (std::size_t a = 0; a < delta.size(); ++a) q.lowest[a] += delta[a], q.highest[a] += delta[a];
 }
 
+// Queries before `counted` have masked keys, those from there on have not.
+Index counted_of_both(const Sequence& s, const Sequence& more) {
+  if (more.counted == 0) return s.counted;
+  if (s.counted != s.next_order)
+    refuse_field(kCache, "other",
+                 "must have no queries of attend_selective, or this cache all of its own; queries",
+                 s.counted);
+  return s.next_order + more.counted;
+}
+
 // All uses of a part, which then has none.
 void take_tokens(CacheState& s, CacheState& part) {
   Sequence next = s.sequence, &more = part.sequence;
+  next.counted = counted_of_both(next, more);
   for (PageUse use : more.uses) {
     use.order += next.next_order;
     next.uses.push_back(use);

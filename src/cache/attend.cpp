@@ -21,7 +21,17 @@ void check_absent(bool present, std::string_view field, const char* why) {
   if (present) refuse_field(kCache, field, std::string("must be absent: ") + why);
 }
 
-// What belongs to the cache, or would need keys that are not in pages.
+std::string sums_between(const Term& t) {
+  const auto* network = std::get_if<ScoreMlpTerm>(&t);
+  if (std::holds_alternative<GatesTerm>(t)) return "gates";
+  if (network != nullptr && network->mlp.in.rank == 3 && network->mlp.out.rank == 3 &&
+      (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1))
+    return "kernels over keys";
+  return {};
+}
+
+}  // namespace
+
 void check_free_call(const CacheState& s, const AttentionArgs& a) {
   const char* const keys = "the cache has the keys";
   check_absent(a.k.data != nullptr || a.k.dim != 0, "k", keys);
@@ -59,16 +69,6 @@ void check_free_call(const CacheState& s, const AttentionArgs& a) {
   if (a.q.data == nullptr && a.q.tokens > 0) refuse_field(kCache, "q", "must have memory");
 }
 
-std::string sums_between(const Term& t) {
-  const auto* network = std::get_if<ScoreMlpTerm>(&t);
-  if (std::holds_alternative<GatesTerm>(t)) return "gates";
-  if (network != nullptr && network->mlp.in.rank == 3 && network->mlp.out.rank == 3 &&
-      (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1))
-    return "kernels over keys";
-  return {};
-}
-}  // namespace
-
 std::string sums_between(const AttentionArgs& a, const LoweredState* plan) {
   if (a.normalisation != Normalisation::softmax) return std::string(enum_text(a.normalisation));
   for (const Term& t : a.terms)
@@ -105,11 +105,7 @@ void CacheCall::check_between() const {
         kCache, why,
         "sums over the keys in between, so all tokens must have one shift, distinct shifts",
         static_cast<Index>(runs.size()));
-  const Index first = s.first_order(0), last = s.last_order(s.sequence.uses.size() - 1);
-  if (last - first + 1 != s.sequence.tokens)
-    refuse_field(kCache, why,
-                 "sums over the keys in between, so only the oldest tokens may be evicted; missing",
-                 last - first + 1 - s.sequence.tokens);
+  check_in_a_row(s, why);
 }
 
 void CacheCall::check_parts() const {
@@ -125,10 +121,10 @@ void CacheCall::check_parts() const {
 }
 
 std::size_t CacheCall::array_index(std::string_view name) const {
-  const std::vector<TokenArray>& all = s.pool->sizes.arrays;
-  for (std::size_t n = 0; n < all.size(); ++n)
-    if (all[n].name == name) return n;
-  refuse_field(kCache, "inputs", "must be token arrays of the pool", name);
+  const std::size_t n = token_array_index(s, name);
+  if (n == s.pool->sizes.arrays.size())
+    refuse_field(kCache, "inputs", "must be token arrays of the pool", name);
+  return n;
 }
 
 // By default the last tokens of the cache.

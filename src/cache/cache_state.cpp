@@ -133,7 +133,7 @@ void CacheState::retain_parts() noexcept {
 void CacheState::clear() noexcept {
   pool->release(sequence.uses.size(), [&](std::size_t n) { return sequence.uses[n].page; });
   sequence.uses.clear(), sequence.shift.clear();
-  sequence.tokens = sequence.next_order = sequence.moves = 0;
+  sequence.tokens = sequence.next_order = sequence.moves = sequence.counted = 0;
 }
 
 void CacheState::find_bounds(Sequence& s) const {
@@ -174,6 +174,22 @@ void add_use(Sequence& s, const PageUse& use, const Index* shift) {
   }
   s.uses.push_back(use);
   s.shift.insert(s.shift.end(), shift, shift + axes);
+}
+
+std::size_t token_array_index(const CacheState& s, std::string_view name) noexcept {
+  const std::vector<TokenArray>& all = s.pool->sizes.arrays;
+  std::size_t n = 0;
+  while (n < all.size() && all[n].name != name) ++n;
+  return n;
+}
+
+void check_in_a_row(const CacheState& s, std::string_view why) {
+  if (s.sequence.tokens == 0) return;
+  const Index last = s.last_order(s.sequence.uses.size() - 1);
+  if (const Index missing = last - s.first_order(0) + 1 - s.sequence.tokens; missing != 0)
+    refuse_field(kCache, why,
+                 "sums over the keys in between, so only the oldest tokens may be evicted; missing",
+                 missing);
 }
 
 void check_delta(const CacheState& s, std::span<const Index> delta) {

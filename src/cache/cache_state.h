@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "cache/pool_state.h"
@@ -28,6 +29,7 @@ struct Sequence {
   std::vector<PageUse> uses;
   std::vector<Index> shift;
   Index tokens = 0, next_order = 0, moves = 0;
+  Index counted = 0;  // queries of orders below have masked keys (attend_selective)
   // Positions are within these, of each axis. They need not occur.
   std::vector<Index> lowest, highest;
 };
@@ -132,6 +134,10 @@ Change CacheState::without(std::size_t first_use, std::size_t end_use, const F& 
 }
 
 void check_rotation(const RotarySpec&, const PoolState&, KeyKeeping);
+// The index of a token array of the pool; their number: there is none.
+std::size_t token_array_index(const CacheState&, std::string_view name) noexcept;
+// Throws [key_cache]: tokens in between are missing; `why` needs them.
+void check_in_a_row(const CacheState&, std::string_view why);
 // Throws [key_cache]: what cannot be added to the positions of tokens.
 void check_delta(const CacheState&, std::span<const Index> delta);
 // Throws [key_cache]: positions within the bounds that the cache or its rotation does not allow.

@@ -90,6 +90,14 @@ void KeyCache::rewind(Index order) {
   if (order < 0 || order > next_order())
     refuse_field(kCache, "order", "must be from 0 to " + std::to_string(next_order()), order);
   detail::Change c = state_->without_range(order, kUnbounded);
+  Index& counted = c.next.counted;
+  if (c.next.tokens > 0 && order < counted)
+    refuse_field(kCache, "order",
+                 "must not be that of a query of attend_selective, which has masked keys; fork the "
+                 "cache before. It must be at least " +
+                     std::to_string(counted),
+                 order);
+  counted = std::min(counted, order);
   c.next.next_order = order;
   state_->commit(std::move(c));
 }

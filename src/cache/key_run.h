@@ -51,6 +51,8 @@ struct CacheCall {
                   const AttentionResult&, const Executor&, ChunkMemory* = nullptr) const;
 };
 
+// What belongs to the cache, or would need keys that are not in pages. Throws [key_cache].
+void check_free_call(const CacheState&, const AttentionArgs&);
 // Why the keys of a call must be all tokens in a row: the score of one needs those in between. Empty: they need not.
 std::string sums_between(const AttentionArgs&, const LoweredState*);
 

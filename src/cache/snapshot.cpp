@@ -133,6 +133,7 @@ Json description_of(const CacheState& s) {
                        {"tokens", s.sequence.tokens},
                        {"next_order", s.sequence.next_order},
                        {"moves", s.sequence.moves},
+                       {"counted", s.sequence.counted},
                        {"heads", p.heads},
                        {"head_dim", p.head_dim},
                        {"value_dim", p.value_dim},
@@ -168,7 +169,8 @@ class SnapshotReader {
     for (std::size_t n = 0; n < wanted_.size(); ++n)
       copy.at[wanted_[n].name] = const_cast<std::byte*>(data_[n].data());  // read alone
     Sequence q = s.sequence;
-    q.tokens = tokens_, q.next_order = integer("next_order"), q.moves = integer("moves");
+    q.tokens = tokens_, q.next_order = integer("next_order"), q.moves = integer("moves"),
+    q.counted = integer("counted");
     std::vector<Index> by(static_cast<std::size_t>(axes));
     for (Index token = 0; token < tokens_; ++token) {
       for (Index axis = 0; axis < axes; ++axis)
@@ -291,6 +293,7 @@ class SnapshotReader {
   void check_tokens() const {
     const Index next = integer("next_order");
     integer("moves");
+    if (integer("counted") > next) fail(place("counted"), "must be at most next_order");
     Index last = -1;
     for (Index token = 0; token < tokens_; ++token) {
       const Index order = number("order", token);

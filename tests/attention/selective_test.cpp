@@ -124,6 +124,32 @@ TEST(Selective, GradientsAreDerivatives) {
     }
 }
 
+// Two calls, of which the second one has the sums of the first.
+TEST(Selective, SumsOfEarlierQueries) {
+  SelectiveTestNumbers n;
+  n.loss();
+  const std::vector<double> want = n.out;
+  std::vector<double> masked(static_cast<std::size_t>(SelectiveTestNumbers::kKeys));
+  const SelectiveOptions o{.head = 2,
+                           .masked = tensor(masked.data(), {1, SelectiveTestNumbers::kKeys})};
+  for (const Index first : {0, 40}) {
+    AttentionArgs a = n.args();
+    const Index count = first == 0 ? 40 : SelectiveTestNumbers::kQueries - 40;
+    a.q = heads(std::as_const(n.q).data() + first * 4 * 2, count, 4, 2);
+    a.mask.query_offset += first;
+    attend_selective(a, {heads(n.out.data() + first * 4 * 3, count, 4, 3), {}}, o);
+  }
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(n.out[i], want[i], 1e-14);
+  AttentionGradients none;
+  EXPECT_THAT(
+      refusal([&] { attend_selective_backward(n.args(), n.result(), n.result(), none, o); }),
+      HasSubstr("masked must not be given to gradients"));
+  EXPECT_THAT(refusal([&] {
+                attend_selective(n.args(), n.result(), {.masked = tensor(masked.data(), {1, 4})});
+              }),
+              HasSubstr("masked must be [batch, keys] of f64"));
+}
+
 TEST(Selective, AnyNumberOfThreadsGivesTheSameBits) {
   constexpr Index kTokens = 130, kDim = 16;
   const std::vector<double> q = SelectiveTestNumbers::make(kTokens * 4 * kDim, 1);

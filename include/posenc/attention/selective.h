@@ -4,8 +4,8 @@
 //   S'_ihj = S_ihj - F_ij,  F_ij = sum over i' < i of max(S_i'gj, 0)
 // where S is the score of the call and g one head. A key does not mask itself (key query_offset +
 // i' of query i'), and the first key is not masked by any (as published and in x-transformers). A
-// query masks only keys that it sees. F starts at 0 with the first query of the call, so queries of
-// earlier calls are not included. On the CPU, in double, by blocks of 64 queries. Besides the memory of
+// query masks only keys that it sees. F starts at 0 with the first query of the call, unless `masked`
+// has the sums of earlier queries. On the CPU, in double, by blocks of 64 queries. Besides the memory of
 // attend: two numbers for each pair of a block; backward, one more for each key head, and one number for
 // each key and block.
 #pragma once
@@ -16,6 +16,9 @@ namespace posenc::inline v0 {
 struct SelectiveOptions {
   Index head = 0;          // g
   bool keep_first = true;  // key 0 is never masked
+  // [B, Tk] of f64: F before the first query; when the call is done, F behind the last one. Empty: 0. Not for
+  // gradients.
+  TensorView masked{};
 };
 
 // `call` holds q, k, v, scale and a mask without axes of heads. Throws [selective]: terms, regions,

@@ -20,7 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "posenc/attention/path.h"
 #include "posenc/attention/plan.h"
+#include "posenc/attention/selective.h"
 #include "posenc/cache/page_pool.h"
 
 namespace posenc::inline v0 {
@@ -123,9 +125,25 @@ class KeyCache {
                          std::span<const NamedArray> inputs, const AttentionResult&,
                          const Executor& = default_executor()) const;
 
+  // PaTH over the tokens of a cache that does not rotate. The call has q, scale, gates_scaled and window_left; its
+  // queries are the last tokens. w, beta and log_gate (optional) are token arrays of these names: [W, head_dim], [W]
+  // and [F]. Only the oldest tokens may be evicted, because every token in between reflects. In double, from copies of
+  // keys and values. Throws [key_cache], [path].
+  POSENC_API void attend_path(const PathArgs&, const AttentionResult&,
+                              const Executor& = default_executor()) const;
+
+  // Selective attention over the tokens of the cache: as attend, with a mask that is causal and no more, and q of f64
+  // or f32. Queries are all tokens since the last call, so that each masks keys once; what they masked is in the token
+  // array "masked" (f64, one number; append it as 0). Pages that others share are copied, because it is written. In
+  // double, from copies of keys and values. Throws [key_cache], [selective], OutOfPages.
+  POSENC_API void attend_selective(const AttentionArgs&, const AttentionResult&,
+                                   const SelectiveOptions& = {},
+                                   const Executor& = default_executor());
+
   // A sequence with the same tokens, which shares the pages until one of the two writes them.
   POSENC_API KeyCache fork() const;
-  // Drops the tokens from this order on; it is then that of the next token.
+  // Drops the tokens from this order on; it is then that of the next token. Throws [key_cache]: tokens that masked keys
+  // of others (attend_selective).
   POSENC_API void rewind(Index order);
   // Drops these tokens, by order, or all from `first` up to `end`. Throws [key_cache]: a token that is not there, or
   // listed twice.

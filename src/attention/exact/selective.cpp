@@ -12,7 +12,9 @@
 #include "attention/exact/backward_rows.h"
 #include "attention/exact/forward_rows.h"
 #include "attention/exact/row_blocks.h"
+#include "core/extent.h"
 #include "core/parallel.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -49,6 +51,11 @@ void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
      "mask.chunk_origin of several heads");
   if (o.head < 0 || o.head >= a.q.heads)
     refuse_field(kSelective, "head", "must be one of the query heads", o.head);
+  const TensorView& f = o.masked;
+  if (!f.empty() && (f.dtype != DType::f64 || f.rank != 2 || f.shape[0] != a.q.batch ||
+                     f.shape[1] != a.k.tokens || f.device != Device::cpu))
+    refuse_shape(kSelective, "masked", "must be [batch, keys] of f64", f);
+  if (!f.empty()) check_extent(kSelective, "masked", f);
   constexpr Index most = Index{1} << 62;  // of the offset of the last block too
   if (m.query_offset > most - a.q.tokens)
     refuse_field(kSelective, "query_offset", "must lie below 2^62 - queries", m.query_offset);
@@ -67,8 +74,13 @@ class SelectiveCall {
                          task_count(executor, pieces(c_.H), most_tasks(c_)), arena_)),
         masked_(pair_count(1), 0.0),
         scores_(pair_count(kSelectiveRows)),
-        bias_(scores_.size()) {}
+        bias_(scores_.size()) {
+    each_masked([](double& sum, double& given) { sum = given; });
+  }
 
+  void store_masked() {
+    each_masked([](double& sum, double& given) { given = sum; });
+  }
   Index block_count() const { return detail::block_count(c_.Tq, kSelectiveRows); }
   void forward(Index block, const AttentionResult& result) {
     fill_bias(block);
@@ -88,6 +100,15 @@ class SelectiveCall {
   }
   QueryBias<const double> bias(Index block) const {
     return {bias_.data(), block * kSelectiveRows, kSelectiveRows, c_.Tk};
+  }
+  template <class F>
+  void each_masked(const F& fn) {
+    const TensorView& f = options_.masked;
+    if (f.empty()) return;
+    for (Index b = 0; b < c_.B; ++b)
+      for (Index j = 0; j < c_.Tk; ++j)
+        fn(masked_[static_cast<std::size_t>(b * c_.Tk + j)],
+           static_cast<double*>(f.data)[b * f.stride[0] + j * f.stride[1]]);
   }
   // Row r of a block in an array [B, kSelectiveRows, Tk].
   std::size_t at(Index b, Index r) const {
@@ -273,6 +294,7 @@ void attend_selective(const AttentionArgs& a, const AttentionResult& result,
   detail::check_selective(a, options);
   detail::SelectiveCall call(a, options, false, executor);
   for (Index n = 0; n < call.block_count(); ++n) call.forward(n, result);
+  call.store_masked();
 }
 
 void attend_selective_backward(const AttentionArgs& a, const ConstAttentionResult& result,
@@ -280,6 +302,8 @@ void attend_selective_backward(const AttentionArgs& a, const ConstAttentionResul
                                const SelectiveOptions& options, const Executor& executor) {
   check_attention(a, to);
   detail::check_selective(a, options);
+  if (!options.masked.empty())
+    refuse_field(detail::kSelective, "masked", "must not be given to gradients");
   detail::check_read(a, result, "the result");
   detail::check_read(a, d_result, "the gradient of the result");
   detail::check_overlap(d_result, to);
