@@ -46,8 +46,8 @@ void on_every_isa_and_type(const Check& check) {
     const FastDecodeKernels& k = fast_decode_kernels(isa);
     for (std::size_t type = 0; type < 3; ++type)
       for (const Index channels : {k.lanes, k.lanes + 1, 2 * k.lanes - 1, 40 * k.lanes, Index{80}})
-        for (std::size_t kind = 0; kind < 3; ++kind)
-          if (channels >= k.lanes) check(k, type, channels, kind, random);
+        for (const Index rows : {1, 2, 3, 4, 7, 8})
+          if (channels >= k.lanes) check(k, type, channels, rows, random);
   }
 }
 Index whole(Index channels, Index lanes) {
@@ -59,57 +59,82 @@ std::size_t place_of(Index c, Index channels, Index lanes) {
   return static_cast<std::size_t>(c < full ? c : c + whole(channels, lanes) - channels);
 }
 
+// Heads with the same tokens and rows of their own.
+constexpr Index kHeads = 3;
+struct DecodeHeads {
+  DecodeHeads(const FastDecodeKernels& k, const DecodeCache& tokens, Index channels, Index count)
+      : rows(count),
+        width(whole(channels, k.lanes)),
+        q(static_cast<std::size_t>(kHeads * rows * width)),
+        out(q.size(), 0.5f),
+        x(static_cast<std::size_t>(kHeads * rows * kDecodeKeys)),
+        sums(static_cast<std::size_t>(kHeads * rows * k.lanes * k.lanes)) {
+    for (Index h = 0; h < kHeads; ++h) {
+      FastDecodeHead& to = head[h];
+      to.k = to.v = tokens.tokens.data(), to.q = q.data() + h * rows * width;
+      to.out = out.data() + h * rows * width, to.x = x.data() + h * rows * kDecodeKeys;
+      to.keys = kDecodeKeys;
+    }
+    all.first = head, all.count = kHeads, all.rows = rows;
+    all.width = width, all.channels = channels, all.sums = sums.data();
+  }
+  Index rows, width;
+  std::vector<float> q, out, x, sums;
+  FastDecodeHead head[kHeads];
+  FastDecodeHeads all;
+};
+
 TEST(FastDecode, Scores) {
-  on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels,
-                           std::size_t kind, test::Random& random) {
+  on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels, Index rows,
+                           test::Random& random) {
     const DecodeCache keys(type, channels, random);
-    const Index rows = kDecodeRows[kind], width = whole(channels, k.lanes);
-    std::vector<float> q(static_cast<std::size_t>(rows * width)),
-        x(static_cast<std::size_t>(rows * kDecodeKeys));
+    DecodeHeads heads(k, keys, channels, rows);
     std::vector<double> plain;
-    for (Index r = 0; r < rows; ++r)
+    for (Index r = 0; r < kHeads * rows; ++r)
       for (Index c = 0; c < channels; ++c) {
-        float& to = q[static_cast<std::size_t>(r * width) + place_of(c, channels, k.lanes)];
+        float& to =
+            heads.q[static_cast<std::size_t>(r * heads.width) + place_of(c, channels, k.lanes)];
         to = static_cast<float>(random.normal());
         plain.push_back(static_cast<double>(to));
       }
-    k.scores[kind][type](x.data(), q.data(), width, keys.tokens.data(), channels,
-                         {keys.tokens.data(), channels * 2});
-    for (Index r = 0; r < rows; ++r)
-      for (Index j = 0; j < kDecodeKeys; ++j) {
-        double want = 0, sum = 0;
-        for (Index c = 0; c < channels; ++c) {
-          const double y = plain[static_cast<std::size_t>(r * channels + c)] * keys.at(j, c);
-          want += y, sum += std::fabs(y);
+    for (const AccessPattern access :
+         {AccessPattern::sequential, AccessPattern::interleave_pages}) {
+      heads.all.access = access;
+      std::fill(heads.x.begin(), heads.x.end(), NAN);
+      k.scores[type](heads.all);
+      for (Index r = 0; r < kHeads * rows; ++r)
+        for (Index j = 0; j < kDecodeKeys; ++j) {
+          double want = 0, sum = 0;
+          for (Index c = 0; c < channels; ++c) {
+            const double y = plain[static_cast<std::size_t>(r * channels + c)] * keys.at(j, c);
+            want += y, sum += std::fabs(y);
+          }
+          ASSERT_NEAR(static_cast<double>(heads.x[static_cast<std::size_t>(r * kDecodeKeys + j)]),
+                      want, 1e-6 * sum)
+              << r << " " << j << " of " << channels;
         }
-        ASSERT_NEAR(static_cast<double>(x[static_cast<std::size_t>(r * kDecodeKeys + j)]), want,
-                    1e-6 * sum)
-            << r << " " << j << " of " << channels;
-      }
+    }
   });
 }
 
 TEST(FastDecode, Values) {
-  on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels,
-                           std::size_t kind, test::Random& random) {
+  on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels, Index rows,
+                           test::Random& random) {
     const DecodeCache values(type, channels, random);
-    const Index rows = kDecodeRows[kind], width = whole(channels, k.lanes);
     for (const Index keys : {Index{1}, Index{7}, kDecodeKeys}) {
-      std::vector<float> p, out(static_cast<std::size_t>(rows * width), 0.5f);
-      for (Index n = 0; n < rows * kDecodeKeys; ++n)
-        p.push_back(static_cast<float>(random.uniform()));
-      k.values[kind][type](out.data(), width, p.data(), values.tokens.data(), keys, channels,
-                           {values.tokens.data(), channels * 2});
-      for (Index r = 0; r < rows; ++r)
+      DecodeHeads heads(k, values, channels, rows);
+      for (float& p : heads.x) p = static_cast<float>(random.uniform());
+      heads.head[0].keys = keys, heads.head[1].keys = 0;
+      k.values[type](heads.all);
+      for (Index r = 0; r < kHeads * rows; ++r)
         for (Index c = 0; c < channels; ++c) {
           double want = 0.5;
-          for (Index j = 0; j < keys; ++j)
-            want += static_cast<double>(p[static_cast<std::size_t>(r * kDecodeKeys + j)]) *
+          for (Index j = 0; j < heads.head[r / rows].keys; ++j)
+            want += static_cast<double>(heads.x[static_cast<std::size_t>(r * kDecodeKeys + j)]) *
                     values.at(j, c);
-          ASSERT_NEAR(
-              static_cast<double>(
-                  out[static_cast<std::size_t>(r * width) + place_of(c, channels, k.lanes)]),
-              want, 3e-5)
+          ASSERT_NEAR(static_cast<double>(heads.out[static_cast<std::size_t>(r * heads.width) +
+                                                    place_of(c, channels, k.lanes)]),
+                      want, 3e-5)
               << r << " " << c << " of " << channels;
         }
     }

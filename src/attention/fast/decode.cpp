@@ -17,63 +17,16 @@ namespace posenc::inline v0::detail {
 namespace {
 
 constexpr Index kStartsOfRow = 64;  // start values of one row and its neighbours on a line
-constexpr std::size_t kSlots = 3;   // units whose tokens are known: the one at work and two more
 
-// A block of rows against a block of keys; `seen`: some row sees keys of these, and none others.
+// A block of rows against a block of keys, and where the tokens of these lie. Of k those of the first of its regions.
 struct Unit {
-  const DecodeBlock* block = nullptr;  // null: there is none
-  Run keys{0, 0}, seen{0, 0};
-};
-
-// The units of a piece in their order: keys outside, blocks of rows inside. Keys from the last to the first where something
-// is summed over them.
-class Units {
- public:
-  Units(const DecodeCall& d, const DecodeScans& scans, Index set, Index slice,
-        bool low_only) noexcept
-      : d_(d),
-        scans_(scans),
-        first_(d.blocks.data() + set * d.together),
-        slice_(slice),
-        low_only_(low_only),
-        block_(first_),
-        begin_(slice * kSliceKeys),
-        end_(std::min(d.c.Tk, (slice + 1) * kSliceKeys)),
-        count_(block_count(end_ - begin_, kDecodeKeys)) {}
-  Unit next() noexcept {
-    for (; at_ < count_; ++at_, block_ = first_)
-      while (block_ < first_ + d_.together) {
-        const Unit u = unit_of(*block_++);
-        if (u.block != nullptr) return u;
-      }
-    return {};
-  }
-
- private:
-  Unit unit_of(const DecodeBlock& b) const noexcept {
-    if (low_only_ && !b.low) return {};
-    const Index key = begin_ + (scans_.none() ? at_ : count_ - 1 - at_) * kDecodeKeys;
-    const Run keys{key, std::min(end_, key + kDecodeKeys)}, seen = d_.c.seen_by(b.groups, keys);
-    if (seen.begin >= seen.end || scans_.is_done(b, slice_)) return {};
-    return {&b, keys, seen};
-  }
-
-  const DecodeCall& d_;
-  const DecodeScans& scans_;
-  const DecodeBlock* first_;
-  Index slice_;
-  bool low_only_;
-  const DecodeBlock* block_;
-  Index begin_, end_, count_, at_ = 0;
-};
-
-// A unit and where its tokens lie. Of k those of the first of its regions.
-struct Slot {
-  Unit unit;
+  const DecodeBlock* block = nullptr;
+  Run keys{0, 0}, seen{0, 0};  // `seen`: some row sees keys of these, and none others
   RegionSet regions = kNoRegion;
   int region = -1;
   std::span<const void*> k, v;
   std::span<float> k_copies, v_copies;
+  std::span<float> x;  // [rows][kDecodeKeys]: scores, then weights
 };
 
 // Channels of a token in whole vectors, at most.
@@ -88,30 +41,36 @@ Index widest_token(const DecodeCall& d) noexcept {
 struct DecodeWork : FastRowWork {
   DecodeWork(const DecodeCall& d, CallArena& arena)
       : FastRowWork(d.c, kDecodeMostRows, kDecodeKeys, arena),
+        units(arena.objects<Unit>(d.together)),
         row_products(d, arena),
         row_values(d, arena),
         products(d, arena),
         scan(d, arena) {
-    x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
     zeros = arena.array<std::byte>(static_cast<Index>(sizeof(float)) * widest_token(d));
     hidden = arena.array<float>(kDecodeKeys);
+    heads = arena.array<FastDecodeHead>(d.together);
+    sums = arena.array<float>(d.sums_of_rows(d.together * kDecodeMostRows));
     const bool has_regions = !d.c.regions.none();
     region_k = arena.array<const void*>(has_regions ? kDecodeKeys : 0);
     region_copies = arena.array<float>(has_regions ? kDecodeKeys * d.k.width : 0);
-    for (Slot& s : slots) {
-      s.k = arena.array<const void*>(kDecodeKeys), s.v = arena.array<const void*>(kDecodeKeys);
-      s.k_copies = arena.array<float>(d.k.copied || has_regions ? kDecodeKeys * d.k.width : 0);
-      s.v_copies = arena.array<float>(d.v.copied ? kDecodeKeys * d.v.width : 0);
+    for (Index n = 0; n < d.together; ++n) {
+      Unit u;
+      u.k = arena.array<const void*>(kDecodeKeys), u.v = arena.array<const void*>(kDecodeKeys);
+      u.k_copies = arena.array<float>(d.k.copied || has_regions ? kDecodeKeys * d.k.width : 0);
+      u.v_copies = arena.array<float>(d.v.copied ? kDecodeKeys * d.v.width : 0);
+      u.x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
+      if (!arena.counts()) units[static_cast<std::size_t>(n)] = u;
     }
     if (arena.counts()) return;
     std::fill(zeros.begin(), zeros.end(), std::byte{0});
   }
-  std::span<float> x;           // [rows][kDecodeKeys]: scores, then weights
-  std::span<float> all_starts;  // [rows][kStartsOfRow]
-  std::span<std::byte> zeros;   // a token that no row sees
-  std::span<float> hidden;      // start values of a row whose numbers are under the cap
-  std::array<Slot, kSlots> slots;
+  std::span<Unit> units;  // of a block of keys
+  std::span<FastDecodeHead> heads;
+  std::span<float> sums;            // FastDecodeHeads::sums
+  std::span<float> all_starts;      // [rows][kStartsOfRow]
+  std::span<std::byte> zeros;       // a token that no row sees
+  std::span<float> hidden;          // start values of a row whose numbers are under the cap
   std::span<const void*> region_k;  // tokens of another region
   std::span<float> region_copies;
   DecodeRows row_products;
@@ -140,16 +99,42 @@ void find_tokens(const DecodeCall& d, const DecodeTokens& t, int region, const U
   }
 }
 
-void fill_slot(const DecodeCall& d, Units& units, Slot& s, DecodeWork& w) noexcept {
-  s.unit = units.next();
-  if (s.unit.block == nullptr) return;
-  if (!d.c.regions.none()) {
-    s.regions = 0;
-    for (const RowGroup& g : s.unit.block->groups) s.regions |= d.c.regions.of(g, s.unit.keys);
-    s.region = std::countr_zero(s.regions) - 1;
+// The same where another head has found them: keys of a batch entry lie alike.
+void take_tokens(const DecodeTokens& t, Index heads, const DecodeWork& w,
+                 std::span<const void*> from, std::span<const void*> to) noexcept {
+  const Index bytes = heads * t.x->head_stride * size_of(t.x->dtype);
+  for (std::size_t n = 0; n < to.size(); ++n)
+    to[n] = from[n] == w.zeros.data() ? from[n] : static_cast<const std::byte*>(from[n]) + bytes;
+}
+
+// Of the blocks of a piece those that see some of the keys, in w.units. Returns how many.
+std::size_t find_units(const DecodeCall& d, const DecodeScans& scans,
+                       std::span<const DecodeBlock> blocks, Index slice, Run keys, bool low_only,
+                       DecodeWork& w) noexcept {
+  std::size_t count = 0;
+  for (const DecodeBlock& b : blocks) {
+    if (low_only && !b.low) continue;
+    const Run seen = d.c.seen_by(b.groups, keys);
+    if (seen.begin >= seen.end || scans.is_done(b, slice)) continue;
+    Unit& u = w.units[count++];
+    u.block = &b, u.keys = keys, u.seen = seen;
+    if (!d.c.regions.none()) {
+      u.regions = 0;
+      for (const RowGroup& g : b.groups) u.regions |= d.c.regions.of(g, keys);
+      u.region = std::countr_zero(u.regions) - 1;
+    }
+    const Unit* found = count > 1 ? &w.units[0] : nullptr;
+    if (found != nullptr && d.c.regions.none() && !d.k.copied && !d.v.copied &&
+        d.c.copy_bytes == 0 && found->block->rows.row == b.rows.row &&
+        found->seen.begin == seen.begin && found->seen.end == seen.end) {
+      const Index heads = d.c.group(b.rows.head) - d.c.group(found->block->rows.head);
+      take_tokens(d.k, heads, w, found->k, u.k), take_tokens(d.v, heads, w, found->v, u.v);
+      continue;
+    }
+    find_tokens(d, d.tokens_of(u.region), u.region, u, w, u.k, u.k_copies);
+    find_tokens(d, d.v, -1, u, w, u.v, u.v_copies);
   }
-  find_tokens(d, d.tokens_of(s.region), s.region, s.unit, w, s.k, s.k_copies);
-  find_tokens(d, d.v, -1, s.unit, w, s.v, s.v_copies);
+  return count;
 }
 
 // Start values of the rows of a unit.
@@ -159,8 +144,9 @@ struct RowStarts {
   Index keys[kDecodeMostRows];
   Index most = 0;  // keys that some row reads
 };
-void find_starts(const DecodeCall& d, const Slot& slot, DecodeWork& w, RowStarts& s) noexcept {
-  const Unit& u = slot.unit;
+void find_starts(const DecodeCall& d, const Unit& u, Index slice, DecodeWork& w,
+                 RowStarts& s) noexcept {
+  w.left = d.left.subspan(d.at(slice, u.block->first), static_cast<std::size_t>(u.block->count));
   for (const RowGroup& g : u.block->groups) {
     StripStarts t;
     bool given = false;
@@ -176,7 +162,7 @@ void find_starts(const DecodeCall& d, const Slot& slot, DecodeWork& w, RowStarts
       s.keys[row] = t.keys;
       if (t.keys > 0 && !d.c.rows.none())
         s.at[row] = w.row_products.add(
-            *u.block, row, {{u.keys.begin, u.keys.begin + t.keys}, slot.k, w.zeros.data()},
+            *u.block, row, {{u.keys.begin, u.keys.begin + t.keys}, u.k, w.zeros.data()},
             whole_vectors(t.keys, d.kernels.lanes), s.at[row], s.base[row]);
     }
     s.most = std::max(s.most, t.keys);
@@ -184,19 +170,13 @@ void find_starts(const DecodeCall& d, const Slot& slot, DecodeWork& w, RowStarts
 }
 
 // Keys that masks by pair hide from all rows may hold anything.
-void hide_keys(const Unit& u, const RowStarts& s, DecodeWork& w, Slot& slot) noexcept {
+void hide_keys(const RowStarts& s, DecodeWork& w, Unit& u) noexcept {
   for (Index j = 0; j < u.keys.end - u.keys.begin; ++j) {
     bool seen = false;
     for (Index row = 0; row < u.block->count; ++row)
       seen = seen || (j < s.keys[row] && (s.at[row] == nullptr || s.at[row][j] != -HUGE_VALF));
-    if (!seen)
-      slot.k[static_cast<std::size_t>(j)] = slot.v[static_cast<std::size_t>(j)] = w.zeros.data();
+    if (!seen) u.k[static_cast<std::size_t>(j)] = u.v[static_cast<std::size_t>(j)] = w.zeros.data();
   }
-}
-
-FastPrefetch prefetch_of(const DecodeTokens& t, const Slot& s, std::span<const void*> tokens) {
-  if (s.unit.block == nullptr || t.copied) return {};
-  return {tokens.data(), t.bytes};
 }
 
 // Weights of row n of a block from its products. False: float cannot work with them.
@@ -220,12 +200,16 @@ bool find_row_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, In
   return d.kernels.rescale(r, d.out_of(slice, row), d.v.width / d.kernels.lanes);
 }
 
-void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index slice, bool careful,
-                  const RowStarts& s, DecodeWork& w) noexcept {
+// Of all rows, from the products of q with tokens `k`.
+void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u,
+                  std::span<const void* const> k, Index slice, bool careful, const RowStarts& s,
+                  DecodeWork& w) noexcept {
   const DecodeBlock& b = *u.block;
-  for (Index n = 0; n < b.padded; ++n) {
-    float* x = w.x.data() + n * kDecodeKeys;
-    if (n >= b.count || s.keys[n] == 0) {
+  if (!d.products->none()) d.products->add(b, u.keys, k, w.zeros.data(), u.x.data(), w.products);
+  scans.multiply_gates(b, u.keys, k, w.zeros.data(), w.scan);
+  for (Index n = 0; n < b.count; ++n) {
+    float* x = u.x.data() + n * kDecodeKeys;
+    if (s.keys[n] == 0) {
       std::fill_n(x, kDecodeKeys, 0.0f);
       continue;
     }
@@ -245,9 +229,8 @@ void find_weights(const DecodeCall& d, DecodeScans& scans, const Unit& u, Index 
 }
 
 // The pairs of one region, of a unit that has several: its tokens of k, and start values that hide the others.
-std::span<const void*> open_region(const DecodeCall& d, const Slot& slot, int region, RowStarts& s,
+std::span<const void*> open_region(const DecodeCall& d, const Unit& u, int region, RowStarts& s,
                                    DecodeWork& w) noexcept {
-  const Unit& u = slot.unit;
   for (Index n = 0; n < u.block->count; ++n) {
     if (s.keys[n] == 0) continue;
     float* to = w.region_starts.data() + n * kDecodeKeys;
@@ -256,48 +239,54 @@ std::span<const void*> open_region(const DecodeCall& d, const Slot& slot, int re
                             whole_vectors(s.keys[n], d.kernels.lanes), to);
     s.at[n] = to;
   }
-  if (region == slot.region) return slot.k;
+  if (region == u.region) return u.k;
   find_tokens(d, d.tokens_of(region), region, u, w, w.region_k, w.region_copies);
   for (std::size_t n = 0; n < w.region_k.size(); ++n)
-    if (slot.k[n] == w.zeros.data()) w.region_k[n] = w.zeros.data();
+    if (u.k[n] == w.zeros.data()) w.region_k[n] = w.zeros.data();
   return w.region_k;
 }
 
-// One unit; `next` and `after` follow it.
-void run_unit(const DecodeCall& d, DecodeScans& scans, Slot& slot, const Slot& next,
-              const Slot& after, Index slice, bool careful, DecodeWork& w) noexcept {
-  const Unit& u = slot.unit;
-  const DecodeBlock& b = *u.block;
-  w.left = d.left.subspan(d.at(slice, b.first), static_cast<std::size_t>(b.count));
+FastDecodeHead head_of(const DecodeCall& d, const Unit& u, Index slice) noexcept {
+  FastDecodeHead h;
+  h.k = u.k.data(), h.v = u.v.data(), h.x = u.x.data();
+  h.q = d.query_of(u.region, u.block->first), h.out = d.out_of(slice, u.block->first);
+  return h;
+}
+
+// Units of one block of keys, whose heads are read together.
+void run_together(const DecodeCall& d, DecodeScans& scans, std::span<const Unit> units, Index slice,
+                  bool careful, DecodeWork& w) noexcept {
+  const Index rows = units.front().block->count;
+  const std::span<FastDecodeHead> heads = w.heads.first(units.size());
+  for (std::size_t n = 0; n < units.size(); ++n) heads[n] = head_of(d, units[n], slice);
+  d.kernels.scores[d.k.type](d.k.of(heads, rows, w.sums));
+  for (std::size_t n = 0; n < units.size(); ++n) {
+    const Unit& u = units[n];
+    RowStarts s;
+    find_starts(d, u, slice, w, s);
+    heads[n].keys = s.most;
+    if (s.most > 0) find_weights(d, scans, u, u.k, slice, careful, s, w);
+  }
+  d.kernels.values[d.v.type](d.v.of(heads, rows));
+}
+
+// A unit with keys that a mask hides pair by pair, or with regions.
+void run_alone(const DecodeCall& d, DecodeScans& scans, Unit& u, Index slice, bool careful,
+               DecodeWork& w) noexcept {
   RowStarts s;
-  find_starts(d, slot, w, s);
+  find_starts(d, u, slice, w, s);
   if (s.most == 0) return;
-  if (d.c.filtered) hide_keys(u, s, w, slot);
-  FastPrefetch values = prefetch_of(d.v, next, next.v),
-               keys = prefetch_of(d.tokens_of(after.region), after, after.k);
-  const auto run = [&](int region, std::span<const void* const> k, const RowStarts& starts) {
-    const DecodeTokens& t = d.tokens_of(region);
-    each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-      d.kernels.scores[kind][t.type](w.x.data() + row * kDecodeKeys,
-                                     d.query_of(region, b.first + row), d.k.width, k.data(),
-                                     t.channels, values);
-      values = {};
-    });
-    if (!d.products->none()) d.products->add(b, u.keys, k, w.zeros.data(), w.x.data(), w.products);
-    scans.multiply_gates(b, u.keys, k, w.zeros.data(), w.scan);
-    find_weights(d, scans, u, slice, careful, starts, w);
-    each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-      d.kernels.values[kind][d.v.type](d.out_of(slice, b.first + row), d.v.width,
-                                       w.x.data() + row * kDecodeKeys, slot.v.data(), s.most,
-                                       d.v.channels, keys);
-      keys = {};
-    });
-  };
-  if (is_single(slot.regions)) return run(slot.region, slot.k, s);
-  Regions::each(slot.regions, [&](int region) {
+  if (d.c.filtered) hide_keys(s, w, u);
+  const bool single = is_single(u.regions);
+  Regions::each(u.regions, [&](int region) {
     RowStarts part = s;
-    const std::span<const void*> k = open_region(d, slot, region, part, w);
-    run(region, k, part);
+    FastDecodeHead h = head_of(d, u, slice);
+    const std::span<const void*> k = single ? u.k : open_region(d, u, region, part, w);
+    h.k = k.data(), h.q = d.query_of(region, u.block->first), h.keys = s.most;
+    const DecodeTokens& t = d.tokens_of(region);
+    d.kernels.scores[t.type](t.of({&h, 1}, u.block->count, w.sums));
+    find_weights(d, scans, u, k, slice, careful, part, w);
+    d.kernels.values[d.v.type](d.v.of({&h, 1}, u.block->count));
   });
 }
 
@@ -308,9 +297,9 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
   for (Index m = 0; m < d.together; ++m) {
     const DecodeBlock& b = d.blocks[static_cast<std::size_t>(set * d.together + m)];
     if (careful && !b.low) continue;
-    std::fill_n(d.out_of(slice, b.first), b.padded * d.v.width, 0.0f);
-    std::fill_n(d.sums_of(slice, b.first), b.padded * d.kernels.lanes, 0.0f);
-    std::fill_n(d.reference.data() + d.at(slice, b.first), b.padded, 0.0);
+    std::fill_n(d.out_of(slice, b.first), b.count * d.v.width, 0.0f);
+    std::fill_n(d.sums_of(slice, b.first), b.count * d.kernels.lanes, 0.0f);
+    std::fill_n(d.reference.data() + d.at(slice, b.first), b.count, 0.0);
     for (const RowGroup& g : b.groups)
       begin_references(d.c, g, d.tops.subspan(static_cast<std::size_t>(b.first)),
                        d.reference.data() + d.at(slice, b.first + g.first));
@@ -319,14 +308,18 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
                                             static_cast<std::size_t>(d.together));
   if (!d.c.rows.none()) w.row_products.begin(blocks, slice);
   if (!d.c.value_rows.none()) w.row_values.begin(blocks, slice);
-  Units units(d, scans, set, slice, careful);
-  std::size_t at = 0;
-  for (Slot& s : w.slots) fill_slot(d, units, s, w);
-  while (w.slots[at].unit.block != nullptr) {
-    Slot &slot = w.slots[at], &next = w.slots[(at + 1) % kSlots];
-    run_unit(d, scans, slot, next, w.slots[(at + 2) % kSlots], slice, careful, w);
-    fill_slot(d, units, slot, w);
-    at = (at + 1) % kSlots;
+  const Run all{slice * kSliceKeys, std::min(d.c.Tk, (slice + 1) * kSliceKeys)};
+  const Index count = block_count(all.end - all.begin, kDecodeKeys);
+  const bool alone = d.c.filtered || !d.c.regions.none();
+  for (Index n = 0; n < count; ++n) {
+    // From the last to the first where something is summed over keys.
+    const Index key = all.begin + (scans.none() ? n : count - 1 - n) * kDecodeKeys;
+    const Run keys{key, std::min(all.end, key + kDecodeKeys)};
+    const std::span<Unit> units =
+        w.units.first(find_units(d, scans, blocks, slice, keys, careful, w));
+    if (units.empty()) continue;
+    if (!alone) run_together(d, scans, units, slice, careful, w);
+    for (Unit& u : units.first(alone ? units.size() : 0)) run_alone(d, scans, u, slice, careful, w);
   }
   if (!d.c.value_rows.none()) w.row_values.end(blocks, slice, careful);
 }

@@ -21,32 +21,24 @@ void decode_rows(const FastCall&, const AttentionResult&, std::uint8_t* left, Ca
 // whole vectors of floats.
 struct DecodeTokens {
   DecodeTokens(const ConstHeads&, Index lanes);
+  // Heads with such tokens. sums: FastDecodeHeads::sums, which scores need.
+  FastDecodeHeads of(std::span<const FastDecodeHead>, Index rows,
+                     std::span<float> sums = {}) const noexcept;
   const ConstHeads* x;
   bool copied;
   std::size_t type;  // fast_type
   Index channels, width;
-  Index bytes;  // of a token in place; 0: copied
+  AccessPattern access = access_pattern();
 };
 
 // The last vector of a row of q holds the last channels, as FastDecodeKernels reads a token.
 void place_tail(const DecodeTokens&, Index lanes, float* q) noexcept;
-// fn(first row, index of the kernel) for so many rows; they are never three.
-template <class F>
-void each_decode_kernel(Index rows, const F& fn) {
-  for (Index row = 0; row < rows;) {
-    const Index rest = rows - row;
-    const std::size_t kind = rest >= 4 ? 2 : rest >= 2 ? 1 : 0;
-    fn(row, kind);
-    row += kDecodeRows[kind];
-  }
-}
-
 // A block of rows that read the same keys.
 struct DecodeBlock {
   FastRowBlock rows{};
-  Index first = 0, count = 0, padded = 0;  // of its rows; the kernels work on `padded`
-  std::span<RowGroup> groups{};            // one for each head; `first` counts from 0 in a block
-  bool low = false;                        // to be done again
+  Index first = 0, count = 0;    // of its rows
+  std::span<RowGroup> groups{};  // one for each head; `first` counts from 0 in a block
+  bool low = false;              // to be done again
 };
 
 // k and q of a region, as DecodeCall has them.
@@ -89,6 +81,8 @@ struct DecodeCall {
     const auto& x = region < 0 ? q : regions[static_cast<std::size_t>(region)].q;
     return x.data() + row * k.width;
   }
+  // Numbers of FastDecodeHeads::sums.
+  Index sums_of_rows(Index count) const noexcept { return count * kernels.lanes * kernels.lanes; }
   float* out_of(Index slice, Index row) const noexcept {
     return out.data() + at(slice, row) * static_cast<std::size_t>(v.width);
   }

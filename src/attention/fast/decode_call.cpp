@@ -9,7 +9,6 @@
 #include "attention/fast/decode_scans.h"
 #include "core/element.h"
 #include "core/parallel.h"
-#include "core/q8_0.h"
 
 namespace posenc::inline v0::detail {
 
@@ -18,10 +17,16 @@ DecodeTokens::DecodeTokens(const ConstHeads& t, Index lanes)
       copied(t.dim_stride != 1 || t.dim < lanes),
       type(copied ? fast_type(DType::f32) : fast_type(t.dtype)),
       channels(copied ? whole_vectors(t.dim, lanes) : t.dim),
-      width(whole_vectors(t.dim, lanes)),
-      bytes(copied          ? 0
-            : has_blocks(t) ? t.dim / kQ8Numbers * kQ8Bytes
-                            : t.dim * size_of(t.dtype)) {}
+      width(whole_vectors(t.dim, lanes)) {}
+
+FastDecodeHeads DecodeTokens::of(std::span<const FastDecodeHead> heads, Index rows,
+                                 std::span<float> sums) const noexcept {
+  FastDecodeHeads all;
+  all.first = heads.data(), all.count = static_cast<Index>(heads.size()), all.rows = rows;
+  all.width = width, all.channels = channels, all.sums = sums.data();
+  all.access = access;
+  return all;
+}
 
 void place_tail(const DecodeTokens& t, Index lanes, float* q) noexcept {
   const Index whole = t.channels / lanes * lanes;
@@ -36,15 +41,13 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
       k(call.k, kernels.lanes),
       v(call.given_v, kernels.lanes),
       slices(block_count(call.Tk, kSliceKeys)) {
-  // A block has all heads of a key head, or one where these read other keys, and one row at most that is computed for
-  // nothing.
+  // A block has all heads of a key head, or one where these read other keys.
   const Index heads = c.splits_groups() ? c.H : c.G;
   if (k.x->head_stride < k.x->token_stride) together = heads;
-  const Index most_blocks = c.B * heads * c.Tq, most_rows = c.B * c.H * c.Tq + most_blocks;
-  const Index most_groups = c.B * c.H * c.Tq;
+  const Index most_blocks = c.B * heads * c.Tq, most_rows = c.B * c.H * c.Tq;
   blocks = arena.objects<DecodeBlock>(most_blocks);
   rows = arena.array<FastRow>(most_rows);
-  const std::span<RowGroup> groups = arena.array<RowGroup>(most_groups);
+  const std::span<RowGroup> groups = arena.array<RowGroup>(most_rows);
   copy = arena.array<std::byte>(static_cast<Index>(c.copy_bytes));
   wide = arena.array<float>(c.wide.none() ? 0 : c.channels);
   q = arena.array<float>(most_rows * k.width);
@@ -70,7 +73,6 @@ DecodeCall::DecodeCall(const FastCall& call, CallArena& arena)
     DecodeBlock& b = blocks[n];
     b.groups = b.groups.first(static_cast<std::size_t>(b.rows.head_end - b.rows.head));
     b.count = (b.rows.head_end - b.rows.head) * (b.rows.end - b.rows.begin);
-    b.padded = static_cast<Index>(row_list.size()) - b.first;
     find_tops(c, b.groups, tops.data() + b.first);
   }
 }
@@ -87,8 +89,6 @@ void DecodeCall::add_block(const FastRowBlock& block, BoundedList<FastRow>& row_
     find_bounds(g);
     group_list.push_back(g);
   }
-  // Kernels have no three rows.
-  if ((row_list.size() - begin) % 4 == 3) row_list.push_back(FastRow(row_list.back()));
 }
 
 void DecodeCall::take_queries(DecodeProducts& of_terms) noexcept {
@@ -97,7 +97,7 @@ void DecodeCall::take_queries(DecodeProducts& of_terms) noexcept {
 
 void DecodeCall::take_region_queries(const DecodeBlock& b) noexcept {
   for (std::size_t region = 0; region < regions.size(); ++region)
-    for (Index n = b.first; n < b.first + b.padded; ++n) {
+    for (Index n = b.first; n < b.first + b.count; ++n) {
       const FastRow& r = rows[static_cast<std::size_t>(n)];
       const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);
       float* to = regions[region].q.data() + n * k.width;
@@ -113,7 +113,7 @@ void DecodeCall::take_region_queries(const DecodeBlock& b) noexcept {
 
 void DecodeCall::take_queries(const DecodeBlock& b, DecodeProducts& of_terms) noexcept {
   const ConstHeads& x = c.q;
-  for (Index n = b.first; n < b.first + b.padded; ++n) {
+  for (Index n = b.first; n < b.first + b.count; ++n) {
     const FastRow& r = rows[static_cast<std::size_t>(n)];
     const Index from = r.b * x.batch_stride + r.i * x.token_stride + r.h * x.head_stride;
     const auto factor = static_cast<float>(c.row_factor(r.b, r.h, r.i) * kLog2E);

@@ -18,6 +18,7 @@ void each_product(const DecodeCall& d, const F& fn) {
 DecodeProductWork::DecodeProductWork(const DecodeCall& d, CallArena& arena) {
   if (d.c.channels == d.c.D) return;
   x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
+  sums = arena.array<float>(d.sums_of_rows(kDecodeMostRows));
   tokens = arena.array<const void*>(kDecodeKeys);
   Index width = 0;
   each_product(d, [&](const WideProduct&, const DecodeTokens& t) {
@@ -51,12 +52,12 @@ void DecodeProducts::add(const DecodeBlock& b, Run keys, std::span<const void* c
     for (Index n = 0; n < keys.end - keys.begin; ++n)
       if (disables_key(*term.term, b.rows.row, keys.begin + n))
         w.tokens[static_cast<std::size_t>(n)] = zeros;
-    each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-      d.kernels.scores[kind][t.type](w.x.data() + row * kDecodeKeys,
-                                     q_.data() + (b.first + row) * width_ + at, width_,
-                                     w.tokens.data(), t.channels, {});
-    });
-    d.c.row_reads.add_slice(x, w.x.data(), b.padded * kDecodeKeys);
+    FastDecodeHead h;
+    h.k = w.tokens.data(), h.q = q_.data() + b.first * width_ + at, h.x = w.x.data();
+    FastDecodeHeads all = t.of({&h, 1}, b.count, w.sums);
+    all.width = width_;
+    d.kernels.scores[t.type](all);
+    d.c.row_reads.add_slice(x, w.x.data(), b.count * kDecodeKeys);
     at += t.width;
   });
 }

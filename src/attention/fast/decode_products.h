@@ -11,6 +11,7 @@ struct DecodeProductWork {
   DecodeProductWork(const DecodeCall&, CallArena&);
 
   std::span<float> x;             // [rows of a block][kDecodeKeys]
+  std::span<float> sums;          // FastDecodeHeads::sums
   std::span<const void*> tokens;  // of keys
   std::span<float> copies;
 };

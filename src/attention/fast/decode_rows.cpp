@@ -36,6 +36,7 @@ DecodeRowTerm::DecodeRowTerm(const DecodeCall& d, const RowTerm& t, CallArena& a
   first = arena.array<Index>(count);
   x = arena.array<float>(k.few_rows * x_width);
   rows = arena.array<float>(t.in_place ? kDecodeKeys * x_width : 0);
+  sums = arena.array<float>(t.in_place ? d.sums_of_rows(k.few_rows) : 0);
   if (arena.counts()) return;
   std::fill(rows.begin(), rows.end(), 0.0f);
   // What is read of hidden keys must be finite.
@@ -107,11 +108,10 @@ void DecodeRows::multiply_in_place(const RowTerm& t, DecodeRowTerm& of, const De
   const FastCall& c = d_->c;
   const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n)];
   const Index slab = t.slab(r.b, r.h, c.H);
-  const std::size_t kind = count == 1 ? 0 : count == 2 ? 1 : 2;  // 4 rows at once
   std::array<const void*, kDecodeKeys> rows;
   for (std::size_t s = 0; s < rows.size(); ++s)
     rows[s] = of.rows.data() + static_cast<Index>(s) * of.x_width;
-  std::array<float, 4 * kDecodeKeys> products;
+  std::array<float, kDecodeMostRows * kDecodeKeys> products;
   bool bounded = true;
   const auto row_of_step = [&](Index step) {
     return step < t.steps() ? t.row[static_cast<std::size_t>(step)] : Index{-1};
@@ -122,16 +122,16 @@ void DecodeRows::multiply_in_place(const RowTerm& t, DecodeRowTerm& of, const De
                                of.rows.data() + s * of.x_width) &&
                 bounded;
     }
-    for (Index m = 0; m < count; m += kDecodeRows[kind]) {
-      d_->kernels.scores[kind][fast_type(DType::f32)](products.data(), of.x.data() + m * of.x_width,
-                                                      of.x_width, rows.data(), of.x_width, {});
-      for (Index row = m; row < std::min(count, m + kDecodeRows[kind]); ++row) {
-        float* to = of.products.data() + static_cast<Index>(at(b, n + row)) * of.width +
-                    (first - steps.first);
-        std::copy_n(products.data() + (row - m) * kDecodeKeys, kDecodeKeys, to);
-        if (t.holds_numbers)
-          c.row_reads.add_slice(to, c.starts.line_of(r.b, r.h) + first, kDecodeKeys);
-      }
+    FastDecodeHead h;
+    h.k = rows.data(), h.q = of.x.data(), h.x = products.data();
+    d_->kernels.scores[fast_type(DType::f32)](
+        {&h, 1, count, of.x_width, of.x_width, of.sums.data()});
+    for (Index row = 0; row < count; ++row) {
+      float* to = of.products.data() + static_cast<Index>(at(b, n + row)) * of.width +
+                  (first - steps.first);
+      std::copy_n(products.data() + row * kDecodeKeys, kDecodeKeys, to);
+      if (t.holds_numbers)
+        c.row_reads.add_slice(to, c.starts.line_of(r.b, r.h) + first, kDecodeKeys);
     }
   }
   for (Index m = 0; !bounded && m < count; ++m) d_->left[d_->at(slice, b.first + n + m)] = 1;

@@ -16,6 +16,7 @@ struct DecodeRowTerm {
   std::span<float> x;         // vectors of the rows of a strip, a vector apart
   Index width = 0, x_width = 0;
   std::span<float> rows;  // of RowTerm::in_place: [kDecodeKeys][x_width], rows of some steps
+  std::span<float> sums;  // FastDecodeHeads::sums
   // Of keys that the term comes with and that have fewer channels than a vector.
   std::span<float> copies;
 };

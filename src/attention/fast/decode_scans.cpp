@@ -24,6 +24,7 @@ DecodeScanWork::DecodeScanWork(const DecodeCall& d, CallArena& arena) {
   }
   if (!has_products(d.c)) return;
   products = arena.array<float>(kDecodeMostRows * kDecodeKeys);
+  sums = arena.array<float>(d.sums_of_rows(kDecodeMostRows));
   tokens = arena.array<const void*>(kDecodeKeys);
   const DecodeTokens keys = gate_tokens(d);
   copies = arena.array<float>(keys.copied ? kDecodeKeys * keys.width : 0);
@@ -116,11 +117,9 @@ void DecodeScans::multiply_gates(const DecodeBlock& b, Run keys, std::span<const
     find_given_tokens(d, t, {b.rows.row, b.rows.head, keys}, k, zeros, w.tokens, w.copies);
     tokens = w.tokens.data();
   }
-  each_decode_kernel(b.padded, [&](Index row, std::size_t kind) {
-    d.kernels.scores[kind][t.type](w.products.data() + row * kDecodeKeys,
-                                   q_.data() + (b.first + row) * width_, width_, tokens, t.channels,
-                                   {});
-  });
+  FastDecodeHead h;
+  h.k = tokens, h.q = q_.data() + b.first * width_, h.x = w.products.data();
+  d.kernels.scores[t.type](t.of({&h, 1}, b.count, w.sums));
 }
 
 bool DecodeScans::add_levels(const DecodeBlock& b, const RowGroup& group, Index n, Index slice,

@@ -12,6 +12,7 @@ struct DecodeScanWork {
   DecodeScanWork(const DecodeCall&, CallArena&);
 
   std::span<float> products;      // [rows of a block][kDecodeKeys]: of gates that have products
+  std::span<float> sums;          // FastDecodeHeads::sums
   std::span<const void*> tokens;  // of keys that gates have
   std::span<float> copies;
   std::span<float> own;       // value of the key of a query's own order

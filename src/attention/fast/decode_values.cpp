@@ -67,7 +67,7 @@ void DecodeValues::put(const ValueRowTerm& t, const Term& of, const DecodeBlock&
                        Index slice) noexcept {
   const FastRow& r = d_->rows[static_cast<std::size_t>(b.first + n)];
   const Index first = of.first[at(b, n)], count = std::min(of.width, t.steps() - first);
-  const float* sums = of.sums.data() + static_cast<Index>(at(b, n)) * of.width;
+  float* sums = of.sums.data() + static_cast<Index>(at(b, n)) * of.width;
   const Index width = whole_vectors(d_->c.V, d_->kernels.lanes);
   const float* rows = t.table.data() + t.slab(r.b, r.h, d_->c.H) * t.slab_size + first * width;
   for (Index step = 0; step < count; step += kDecodeKeys) {
@@ -75,9 +75,9 @@ void DecodeValues::put(const ValueRowTerm& t, const Term& of, const DecodeBlock&
     const Index some = std::min(kDecodeKeys, count - step);
     for (Index m = 0; m < some; ++m)
       tokens[static_cast<std::size_t>(m)] = rows + (step + m) * width;
-    d_->kernels.values[0][fast_type(DType::f32)](d_->out_of(slice, b.first + n), d_->v.width,
-                                                 sums + step, tokens.data(), some, d_->v.channels,
-                                                 {});
+    FastDecodeHead h;
+    h.v = tokens.data(), h.x = sums + step, h.out = d_->out_of(slice, b.first + n), h.keys = some;
+    d_->kernels.values[fast_type(DType::f32)](d_->v.of({&h, 1}, 1));
   }
 }
 

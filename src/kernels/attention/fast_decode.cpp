@@ -10,8 +10,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/attention/fast_pack-inl.h"
-#include "kernels/q8_0-inl.h"
+#include "kernels/attention/fast_decode_scores-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -20,34 +19,28 @@ namespace {
 
 #define POSENC_UNROLL _Pragma("GCC unroll 16")
 
-HWY_INLINE void FetchLines(const FastPrefetch& f, Index token, Index begin, Index end) {
-  constexpr Index kLine = 64;
-  if (f.tokens == nullptr) return;
-  const auto* from = static_cast<const std::byte*>(f.tokens[token]);
-  for (Index n = begin; n < end; n += kLine) __builtin_prefetch(from + n);
-}
-
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 
 // The compiler makes vectors of sums that are independent.
-template <int R, class T>
-HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Index width,
-                         const void* const* k, Index channels, const FastPrefetch& fetch) noexcept {
+template <class T>
+HWY_NOINLINE void Scores(const FastDecodeHeads& all) noexcept {
   constexpr Index kSums = 16;
-  for (Index j = 0; j < kDecodeKeys; ++j) {
-    const auto key = NumbersOf<T>(k[j]);
-    for (Index r = 0; r < R; ++r) {
-      float sums[kSums] = {};
-      Index c = 0;
-      for (; c + kSums <= channels; c += kSums)
-        for (Index n = 0; n < kSums; ++n) sums[n] += q[r * width + c + n] * Widen(key[c + n]);
-      for (; c < channels; ++c) sums[c % kSums] += q[r * width + c] * Widen(key[c]);
-      float sum = 0;
-      for (const float y : sums) sum += y;
-      x[r * kDecodeKeys + j] = sum;
+  const Index channels = all.channels;
+  for (Index j = 0; j < kDecodeKeys; ++j)
+    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
+      const auto key = NumbersOf<T>(h->k[j]);
+      for (Index r = 0; r < all.rows; ++r) {
+        const float* HWY_RESTRICT q = h->q + r * all.width;
+        float sums[kSums] = {};
+        Index c = 0;
+        for (; c + kSums <= channels; c += kSums)
+          for (Index n = 0; n < kSums; ++n) sums[n] += q[c + n] * Widen(key[c + n]);
+        for (; c < channels; ++c) sums[c % kSums] += q[c] * Widen(key[c]);
+        float sum = 0;
+        for (const float y : sums) sum += y;
+        h->x[r * kDecodeKeys + j] = sum;
+      }
     }
-    FetchLines(fetch, j, 0, fetch.bytes);
-  }
 }
 template <class T>
 HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
@@ -58,143 +51,21 @@ HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, co
     for (Index c = 0; c < channels; ++c) x[j] += rows[j][c] * Widen(key[c]);
   }
 }
-template <int R, class T>
-HWY_NOINLINE void Values(float* HWY_RESTRICT out, Index width, const float* HWY_RESTRICT p,
-                         const void* const* v, Index keys, Index channels,
-                         const FastPrefetch& fetch) noexcept {
-  for (Index j = 0; j < keys; ++j) {
-    const auto value = NumbersOf<T>(v[j]);
-    for (Index r = 0; r < R; ++r)
-      for (Index c = 0; c < channels; ++c)
-        out[r * width + c] += p[r * kDecodeKeys + j] * Widen(value[c]);
-    FetchLines(fetch, j, 0, fetch.bytes);
-  }
+template <class T>
+HWY_NOINLINE void Values(const FastDecodeHeads& all) noexcept {
+  for (Index j = 0; j < kDecodeKeys; ++j)
+    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
+      if (j >= h->keys) continue;
+      const auto value = NumbersOf<T>(h->v[j]);
+      for (Index r = 0; r < all.rows; ++r) {
+        const float p = h->x[r * kDecodeKeys + j];
+        float* HWY_RESTRICT out = h->out + r * all.width;
+        for (Index c = 0; c < all.channels; ++c) out[c] += p * Widen(value[c]);
+      }
+    }
 }
 
 #else
-
-// Lane i: the sum of the lanes of v[i].
-HWY_INLINE F SumOfEach(F (&v)[kLanes]) {
-  const FTag d;
-  const hn::RepartitionToWide<FTag> wide;
-  constexpr int kFour = static_cast<int>(kLanes / 4);
-  F u[kFour];
-  POSENC_UNROLL for (int n = 0; n < kFour; ++n) {
-    const F* x = v + 4 * n;
-    const auto a = hn::BitCast(
-        wide, hn::Add(hn::InterleaveLower(d, x[0], x[1]), hn::InterleaveUpper(d, x[0], x[1])));
-    const auto b = hn::BitCast(
-        wide, hn::Add(hn::InterleaveLower(d, x[2], x[3]), hn::InterleaveUpper(d, x[2], x[3])));
-    u[n] = hn::Add(hn::BitCast(d, hn::InterleaveLower(wide, a, b)),
-                   hn::BitCast(d, hn::InterleaveUpper(wide, a, b)));
-  }
-  if constexpr (kLanes == 4) {
-    return u[0];
-  } else if constexpr (kLanes == 8) {
-    return hn::Add(hn::ConcatLowerLower(d, u[1], u[0]), hn::ConcatUpperUpper(d, u[1], u[0]));
-  } else {
-    const F even =
-        hn::Add(hn::ConcatLowerLower(d, u[2], u[0]), hn::ConcatUpperUpper(d, u[2], u[0]));
-    const F odd = hn::Add(hn::ConcatLowerLower(d, u[3], u[1]), hn::ConcatUpperUpper(d, u[3], u[1]));
-    return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even),
-                   hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even)));
-  }
-}
-
-// Channels [at, at + lanes) of a token; of blocks they lie in one.
-template <class T>
-HWY_INLINE F ReadToken(const void* token, Index at) {
-  if constexpr (std::is_same_v<T, Block>) {
-    const auto* block = static_cast<const std::byte*>(token) + at / kQ8Numbers * kQ8Bytes;
-    return MulF(ReadBytes(FTag(), BytesOf(block) + at % kQ8Numbers), SetF(ScaleOf(block)));
-  } else {
-    return ReadF(static_cast<const T*>(token) + at);
-  }
-}
-
-// A vector of the products of R rows and lanes / R keys; `at`: its channel.
-template <int R, class T>
-HWY_INLINE void AddChannels(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
-                            const void* const* k, Index at) {
-  constexpr int kKeys = static_cast<int>(kLanes) / R;
-  F z[R];
-  POSENC_UNROLL for (int r = 0; r < R; ++r) z[r] = LoadF(q + r * width);
-  POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
-    const F y = ReadToken<T>(k[j], at);
-    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] = MulAddF(z[r], y, c[r * kKeys + j]);
-  }
-}
-// All channels of keys in blocks: the products of a block, then its scale.
-template <int R>
-HWY_INLINE void AddBlocks(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
-                          const void* const* k, Index channels) {
-  constexpr int kKeys = static_cast<int>(kLanes) / R;
-  for (Index at = 0; at < channels; at += kQ8Numbers)
-    POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
-      const auto* block = static_cast<const std::byte*>(k[j]) + at / kQ8Numbers * kQ8Bytes;
-      F sum[R];
-      POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
-        const F y = ReadBytes(FTag(), BytesOf(block) + n);
-        POSENC_UNROLL for (int r = 0; r < R; ++r) {
-          const F z = LoadF(q + r * width + at + n);
-          sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
-        }
-      }
-      const F scale = SetF(ScaleOf(block));
-      POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] =
-          MulAddF(sum[r], scale, c[r * kKeys + j]);
-    }
-}
-
-template <int R, class T>
-HWY_NOINLINE void Scores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Index width,
-                         const void* const* k, Index channels, const FastPrefetch& fetch) noexcept {
-  constexpr Index kKeys = kLanes / R;
-  const Index whole = channels / kLanes * kLanes;
-  for (Index j = 0; j < kDecodeKeys; j += kKeys) {
-    F c[kLanes];
-    POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
-    if constexpr (std::is_same_v<T, Block>) {
-      AddBlocks<R>(c, q, width, k + j, channels);
-    } else {
-      for (Index at = 0; at < whole; at += kLanes) AddChannels<R, T>(c, q + at, width, k + j, at);
-      if (whole < channels) AddChannels<R, T>(c, q + whole, width, k + j, channels - kLanes);
-    }
-    const F sums = SumOfEach(c);
-    if constexpr (R == 1) {
-      StoreF(x + j, sums);
-    } else {
-      HWY_ALIGN float some[kLanes];
-      StoreF(some, sums);
-      POSENC_UNROLL for (Index r = 0; r < R; ++r) POSENC_UNROLL for (Index n = 0; n < kKeys; ++n)
-          x[r * kDecodeKeys + j + n] = some[r * kKeys + n];
-    }
-    for (Index n = j; n < j + kKeys; ++n) FetchLines(fetch, n, 0, fetch.bytes);
-  }
-}
-
-template <class T>
-HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
-                             Index channels) noexcept {
-  const Index whole = channels / kLanes * kLanes, rest = channels - whole;
-  // The last vector holds the last channels. Of a token of one vector, those behind `channels` are 0.
-  const Index last = HWY_MAX(Index{0}, channels - kLanes);
-  const auto inside = hn::FirstN(FTag(), static_cast<std::size_t>(whole == 0  ? 0
-                                                                  : rest == 0 ? kLanes
-                                                                              : kLanes - rest));
-  for (Index j = 0; j < kDecodeKeys; j += kLanes) {
-    F c[kLanes];
-    POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
-    for (Index at = 0; at < whole; at += kLanes)
-      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
-          MulAddF(LoadF(rows[j + n] + at), ReadToken<T>(k[j + n], at), c[n]);
-    if (rest != 0)
-      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
-          MulAddF(hn::IfThenZeroElse(inside, LoadF(rows[j + n] + last)),
-                  ReadToken<T>(k[j + n], last), c[n]);
-    StoreF(x + j, SumOfEach(c));
-  }
-}
 
 // N vectors of the value of one key, from channel `at` on, times the weights of R rows.
 template <int R, int N, class T>
@@ -230,12 +101,10 @@ HWY_INLINE void AddValueOfBlocks(F (&c)[R][N], const float* HWY_RESTRICT p, cons
   }
 }
 
-// N vectors of R rows, from channel `at` of the values and number `to` of a row on; what is fetched meanwhile: bytes
-// [begin, end) of each token.
+// N vectors of R rows, from channel `at` of the values on, of some keys.
 template <int R, int N, class T>
 HWY_INLINE void AddVectors(float* HWY_RESTRICT out, Index width, const float* HWY_RESTRICT p,
-                           const void* const* v, Index keys, Index at, const FastPrefetch& fetch,
-                           Index begin, Index end) {
+                           const void* const* v, Index keys, Index at) {
   F c[R][N];
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int n = 0; n < N; ++n) c[r][n] =
       LoadF(out + r * width + n * kLanes);
@@ -244,30 +113,45 @@ HWY_INLINE void AddVectors(float* HWY_RESTRICT out, Index width, const float* HW
       AddValueOfBlocks<R, N>(c, p + j, v[j], at);
     else
       AddValue<R, N, T>(c, p + j, v[j], at);
-    FetchLines(fetch, j, begin, end);
   }
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int n = 0; n < N; ++n)
       StoreF(out + r * width + n * kLanes, c[r][n]);
 }
+// R rows of a head and the values of a tile.
 template <int R, class T>
-HWY_NOINLINE void Values(float* HWY_RESTRICT out, Index width, const float* HWY_RESTRICT p,
-                         const void* const* v, Index keys, Index channels,
-                         const FastPrefetch& fetch) noexcept {
+HWY_INLINE void AddTile(float* HWY_RESTRICT out, Index width, const float* HWY_RESTRICT p,
+                        const void* const* v, Index keys, Index channels) {
   // As many sums as the registers hold.
   constexpr int kMost = R == 1 ? 8 : R == 2 || kStripRows == 12 ? 4 : 2;
-  constexpr Index kLine = 64;
-  const Index vectors = channels / kLanes, parts = (vectors + kMost - 1) / kMost;
-  // Each part fetches some of the lines.
-  const Index lines = (fetch.bytes + kLine - 1) / kLine,
-              share = (lines + parts - 1) / parts * kLine;
-  Index n = 0, begin = 0;
-  const auto end = [&] { return HWY_MIN(fetch.bytes, begin + share); };
-  for (; n + kMost <= vectors; n += kMost, begin += share)
-    AddVectors<R, kMost, T>(out + n * kLanes, width, p, v, keys, n * kLanes, fetch, begin, end());
-  for (; n < vectors; ++n, begin += share)
-    AddVectors<R, 1, T>(out + n * kLanes, width, p, v, keys, n * kLanes, fetch, begin, end());
+  const Index vectors = channels / kLanes;
+  Index n = 0;
+  for (; n + kMost <= vectors; n += kMost)
+    AddVectors<R, kMost, T>(out + n * kLanes, width, p, v, keys, n * kLanes);
+  for (; n < vectors; ++n) AddVectors<R, 1, T>(out + n * kLanes, width, p, v, keys, n * kLanes);
   if (n * kLanes < channels)
-    AddVectors<R, 1, T>(out + n * kLanes, width, p, v, keys, channels - kLanes, {}, 0, 0);
+    AddVectors<R, 1, T>(out + n * kLanes, width, p, v, keys, channels - kLanes);
+}
+template <class T>
+HWY_INLINE void AddAll(const FastDecodeHeads& all, const FastDecodeHead& h, Index j, Index keys) {
+  const Index rows = all.rows, width = all.width, channels = all.channels;
+  FetchAhead<T>(all, h.v, j, keys);
+  const float* p = h.x + j;
+  Index r = 0;
+  for (; r + 4 <= rows; r += 4)
+    AddTile<4, T>(h.out + r * width, width, p + r * kDecodeKeys, h.v + j, keys, channels);
+  if (r + 2 <= rows) {
+    AddTile<2, T>(h.out + r * width, width, p + r * kDecodeKeys, h.v + j, keys, channels);
+    r += 2;
+  }
+  if (r < rows)
+    AddTile<1, T>(h.out + r * width, width, p + r * kDecodeKeys, h.v + j, keys, channels);
+}
+template <class T>
+HWY_NOINLINE void Values(const FastDecodeHeads& all) noexcept {
+  const Index tile = ReadsHeads<T>(all) ? kLanes : all.rows < 4 ? 2 : 4;
+  for (Index j = 0; j < kDecodeKeys; j += tile)
+    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h)
+      if (j < h->keys) AddAll<T>(all, *h, j, HWY_MIN(tile, h->keys - j));
 }
 
 #endif
@@ -332,15 +216,11 @@ bool RescaleDecoded(const FastDecodeRow& r, float* out, Index vectors) noexcept 
 
 constexpr FastDecodeKernels kDecodeKernels{
     kLanes,
-    {{Scores<1, float>, Scores<1, Float16>, Scores<1, BFloat16>, Scores<1, Block>},
-     {Scores<2, float>, Scores<2, Float16>, Scores<2, BFloat16>, Scores<2, Block>},
-     {Scores<4, float>, Scores<4, Float16>, Scores<4, BFloat16>, Scores<4, Block>}},
+    {Scores<float>, Scores<Float16>, Scores<BFloat16>, Scores<Block>},
     {PairScores<float>, PairScores<Float16>, PairScores<BFloat16>, PairScores<Block>},
     Weights,
     RescaleDecoded,
-    {{Values<1, float>, Values<1, Float16>, Values<1, BFloat16>, Values<1, Block>},
-     {Values<2, float>, Values<2, Float16>, Values<2, BFloat16>, Values<2, Block>},
-     {Values<4, float>, Values<4, Float16>, Values<4, BFloat16>, Values<4, Block>}}};
+    {Values<float>, Values<Float16>, Values<BFloat16>, Values<Block>}};
 
 }  // namespace
 

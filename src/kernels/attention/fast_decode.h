@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of the fast attention engine for few queries: keys and values are read as they lie, since packing them
-// would cost more than reading. While keys are read, values of what follows are loaded to the first cache, and the
-// reverse. The formulas are those of fast_strips.h.
+// would cost more than reading. All heads of some tokens are read before the next tokens, so that memory is read in its
+// order where the heads of a token are adjacent. The formulas are those of fast_strips.h.
 #pragma once
+#include "core/access_pattern.h"
 #include "kernels/attention/args.h"
 #include "posenc/core/isa.h"
 
 namespace posenc::inline v0::detail {
 
 inline constexpr Index kDecodeKeys = 32;  // of a block
-
-// Tokens of a block to load to the cache, `bytes` of each; null: none.
-struct FastPrefetch {
-  const void* const* tokens = nullptr;  // [kDecodeKeys]
-  Index bytes = 0;
-};
 
 // One row against a block of keys.
 struct FastDecodeRow {
@@ -26,13 +21,30 @@ struct FastDecodeRow {
   Index keys = 0;                // that are read
 };
 
+// A head of a block of keys. Its rows of queries follow each other.
+struct FastDecodeHead {
+  const void* const* k = nullptr;  // [kDecodeKeys]: tokens
+  const void* const* v = nullptr;
+  const float* q = nullptr;  // [rows][width]
+  float* x = nullptr;        // [rows][kDecodeKeys]: products q.k, later weights
+  float* out = nullptr;      // [rows][width]
+  Index keys = 0;            // that have a weight, from the first on
+};
+// Heads whose tokens are read together. Rows: of each head.
+struct FastDecodeHeads {
+  const FastDecodeHead* first = nullptr;
+  Index count = 0, rows = 0;
+  Index width = 0, channels = 0;  // of a row, and of a token
+  float* sums = nullptr;          // of scores: [count][rows][lanes][lanes]
+  AccessPattern access = AccessPattern::sequential;
+};
+
 // Rows of vectors are whole vectors. Where their channels are none, the last vector holds the last `lanes` channels:
 // of q those that an earlier vector holds are 0. A token has at least `lanes` channels.
 struct FastDecodeKernels {
   Index lanes;
-  // x[r][j] = q_r.k_j of the keys of a block, of 1, 2 or 4 rows. x: [rows][kDecodeKeys], q: [rows][width].
-  void (*scores[3][4])(float* x, const float* q, Index width, const void* const* k, Index channels,
-                       const FastPrefetch&) noexcept;
+  // By type of k (fast_type). x[r][j] = q_r.k_j of all keys and heads.
+  void (*scores[4])(const FastDecodeHeads&) noexcept;
   // x[j] = rows[j].k_j of all keys, of these channels, fewer than those of a token if it has but one vector. Rows are floats
   // and have a whole vector at least.
   void (*pair_scores[4])(float* x, const float* const* rows, const void* const* k,
@@ -42,12 +54,9 @@ struct FastDecodeKernels {
   // The same, and the reference becomes at least the largest score; `out` has `vectors`. False: a score that is not
   // hidden is beyond kLargestScore or no number, and the row cannot be used.
   bool (*rescale)(const FastDecodeRow&, float* out, Index vectors) noexcept;
-  // out[r] += sum_j p[r][j] v_j over `keys` keys. out: [rows][width], p: [rows][kDecodeKeys].
-  void (*values[3][4])(float* out, Index width, const float* p, const void* const* v, Index keys,
-                       Index channels, const FastPrefetch&) noexcept;
+  // By type of v. out[r] += sum_j x[r][j] v_j of all heads.
+  void (*values[4])(const FastDecodeHeads&) noexcept;
 };
-// Index of `scores` and `values`.
-inline constexpr Index kDecodeRows[] = {1, 2, 4};
 const FastDecodeKernels& fast_decode_kernels(Isa);
 
 }  // namespace posenc::v0::detail

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores of few queries: in which order keys are read as they lie, and their products with the rows of q (fast_decode.h).
+#include "kernels/attention/fast_decode.h"
+
+#if defined(POSENC_KERNELS_FAST_DECODE_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_FAST_DECODE_SCORES_INL_H_
+#undef POSENC_KERNELS_FAST_DECODE_SCORES_INL_H_
+#else
+#define POSENC_KERNELS_FAST_DECODE_SCORES_INL_H_
+#endif
+#include "kernels/attention/fast_pack-inl.h"
+#include "kernels/q8_0-inl.h"
+
+#if !(HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR)
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::inline v0::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+#define POSENC_UNROLL _Pragma("GCC unroll 16")
+
+// Lane i of each 128 bits: the sum of those of v[i].
+HWY_INLINE F SumsOfParts(const F* v) {
+  const FTag d;
+  const hn::RepartitionToWide<FTag> wide;
+  const auto a = hn::BitCast(
+      wide, hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1])));
+  const auto b = hn::BitCast(
+      wide, hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3])));
+  return hn::Add(hn::BitCast(d, hn::InterleaveLower(wide, a, b)),
+                 hn::BitCast(d, hn::InterleaveUpper(wide, a, b)));
+}
+// Lane i: the sum of the lanes of v[i].
+HWY_INLINE F SumOfEach(const F (&v)[kLanes]) {
+  const FTag d;
+  constexpr int kFour = static_cast<int>(kLanes / 4);
+  F u[kFour];
+  POSENC_UNROLL for (int n = 0; n < kFour; ++n) u[n] = SumsOfParts(v + 4 * n);
+  if constexpr (kLanes == 4) {
+    return u[0];
+  } else if constexpr (kLanes == 8) {
+    return hn::Add(hn::ConcatLowerLower(d, u[1], u[0]), hn::ConcatUpperUpper(d, u[1], u[0]));
+  } else {
+    const F even =
+        hn::Add(hn::ConcatLowerLower(d, u[2], u[0]), hn::ConcatUpperUpper(d, u[2], u[0]));
+    const F odd = hn::Add(hn::ConcatLowerLower(d, u[3], u[1]), hn::ConcatUpperUpper(d, u[3], u[1]));
+    return hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even),
+                   hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even)));
+  }
+}
+
+// Channels [at, at + lanes) of a token; of blocks they lie in one.
+template <class T>
+HWY_INLINE F ReadToken(const void* token, Index at) {
+  if constexpr (std::is_same_v<T, Block>) {
+    const auto* block = static_cast<const std::byte*>(token) + at / kQ8Numbers * kQ8Bytes;
+    return MulF(ReadBytes(FTag(), BytesOf(block) + at % kQ8Numbers), SetF(ScaleOf(block)));
+  } else {
+    return ReadF(static_cast<const T*>(token) + at);
+  }
+}
+
+// A vector of the products of R rows and a key; `at`: its channel.
+template <int R, class T>
+HWY_INLINE void AddChannels(F (&c)[R], const float* HWY_RESTRICT q, Index width, const void* token,
+                            Index at) {
+  const F y = ReadToken<T>(token, at);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = MulAddF(LoadF(q + r * width), y, c[r]);
+}
+// Products of a row with keys: a vector of sums for each of kLanes keys.
+constexpr Index kSumsOfRow = kLanes * kLanes;
+
+// Of R rows and one key.
+template <int R, class T, std::enable_if_t<!std::is_same_v<T, Block>, int> = 0>
+HWY_INLINE void KeyScores(float* HWY_RESTRICT sums, const float* HWY_RESTRICT q, Index width,
+                          const void* token, Index channels) {
+  constexpr int kSums = R == 1 ? 4 : 2;  // of a row, which do not wait for each other
+  F c[kSums][R];
+  POSENC_UNROLL for (int n = 0; n < kSums; ++n) POSENC_UNROLL for (int r = 0; r < R; ++r) c[n][r] =
+      SetF(0);
+  Index at = 0;
+  for (; at + kSums * kLanes <= channels; at += kSums * kLanes)
+    POSENC_UNROLL for (int n = 0; n < kSums; ++n)
+        AddChannels<R, T>(c[n], q + at + n * kLanes, width, token, at + n * kLanes);
+  for (; at + kLanes <= channels; at += kLanes) AddChannels<R, T>(c[0], q + at, width, token, at);
+  if (at < channels) AddChannels<R, T>(c[1], q + at, width, token, channels - kLanes);
+  POSENC_UNROLL for (int n = 1; n < kSums; ++n) POSENC_UNROLL for (int r = 0; r < R; ++r) c[0][r] =
+      AddF(c[0][r], c[n][r]);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(sums + r * kSumsOfRow, c[0][r]);
+}
+// The same of a key in blocks: the products of a block, then its scale.
+template <int R, class T, std::enable_if_t<std::is_same_v<T, Block>, int> = 0>
+HWY_INLINE void KeyScores(float* HWY_RESTRICT sums, const float* HWY_RESTRICT q, Index width,
+                          const void* token, Index channels) {
+  F c[R];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = SetF(0);
+  const auto* block = static_cast<const std::byte*>(token);
+  for (Index at = 0; at < channels; at += kQ8Numbers, block += kQ8Bytes) {
+    F sum[R];
+    POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
+      const F y = ReadBytes(FTag(), BytesOf(block) + n);
+      POSENC_UNROLL for (int r = 0; r < R; ++r) {
+        const F z = LoadF(q + r * width + at + n);
+        sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
+      }
+    }
+    const F scale = SetF(ScaleOf(block));
+    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = MulAddF(sum[r], scale, c[r]);
+  }
+  POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(sums + r * kSumsOfRow, c[r]);
+}
+template <class T>
+HWY_INLINE Index BytesOfToken(Index channels) {
+  return std::is_same_v<T, Block> ? channels / kQ8Numbers * kQ8Bytes : channels * Index{sizeof(T)};
+}
+// Whether the heads of a token fill a page of memory, so that each token is a stream of its own.
+template <class T>
+HWY_INLINE bool FillsPage(const FastDecodeHeads& all) {
+  return all.count * BytesOfToken<T>(all.channels) >= 4096;
+}
+// Whether some tokens of one head are read before the next head: where each is a stream, or where many rows of q meet each.
+// Others are read in their order in memory.
+template <class T>
+HWY_INLINE bool ReadsHeads(const FastDecodeHeads& all) {
+  return all.rows >= 8 || FillsPage<T>(all);
+}
+// To the first cache, while a head of tokens [at, at + count) is read: what follows them in memory. Of streams the same head
+// of the next tokens, unless the machine follows streams by itself.
+template <class T>
+HWY_INLINE void FetchAhead(const FastDecodeHeads& all, const void* const* tokens, Index at,
+                           Index count) {
+  constexpr Index kLine = 64, kAhead = 2048;
+  const bool streams = FillsPage<T>(all);
+  if (streams && all.access == AccessPattern::sequential) return;
+  const Index first = streams ? at + count : at, end = HWY_MIN(kDecodeKeys, first + count);
+  for (Index n = first; n < end; ++n) {
+    const auto* from = static_cast<const std::byte*>(tokens[n]) + (streams ? 0 : kAhead);
+    for (Index byte = 0; byte < BytesOfToken<T>(all.channels); byte += kLine)
+      __builtin_prefetch(from + byte);
+  }
+}
+// A vector of the products of R rows and lanes / R keys; `at`: its channel.
+template <int R, class T>
+HWY_INLINE void AddTokens(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
+                          const void* const* k, Index at) {
+  constexpr int kKeys = static_cast<int>(kLanes) / R;
+  F z[R];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) z[r] = LoadF(q + r * width);
+  POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
+    const F y = ReadToken<T>(k[j], at);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] = MulAddF(z[r], y, c[r * kKeys + j]);
+  }
+}
+// All channels of keys in blocks: the products of a block, then its scale.
+template <int R>
+HWY_INLINE void AddBlocks(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
+                          const void* const* k, Index channels) {
+  constexpr int kKeys = static_cast<int>(kLanes) / R;
+  for (Index at = 0; at < channels; at += kQ8Numbers)
+    POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
+      const auto* block = static_cast<const std::byte*>(k[j]) + at / kQ8Numbers * kQ8Bytes;
+      F sum[R];
+      POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
+        const F y = ReadBytes(FTag(), BytesOf(block) + n);
+        POSENC_UNROLL for (int r = 0; r < R; ++r) {
+          const F z = LoadF(q + r * width + at + n);
+          sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
+        }
+      }
+      const F scale = SetF(ScaleOf(block));
+      POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] =
+          MulAddF(sum[r], scale, c[r * kKeys + j]);
+    }
+}
+
+// R rows of a head and kLanes keys.
+template <int R, class T>
+HWY_INLINE void TileScores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, Index width,
+                           const void* const* k, Index channels) {
+  constexpr Index kKeys = kLanes / R;
+  const Index whole = channels / kLanes * kLanes;
+  for (Index j = 0; j < kLanes; j += kKeys) {
+    F c[kLanes];
+    POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
+    if constexpr (std::is_same_v<T, Block>) {
+      AddBlocks<R>(c, q, width, k + j, channels);
+    } else {
+      for (Index at = 0; at < whole; at += kLanes) AddTokens<R, T>(c, q + at, width, k + j, at);
+      if (whole < channels) AddTokens<R, T>(c, q + whole, width, k + j, channels - kLanes);
+    }
+    const F sums = SumOfEach(c);
+    if constexpr (R == 1) {
+      StoreF(x + j, sums);
+    } else {
+      HWY_ALIGN float some[kLanes];
+      StoreF(some, sums);
+      POSENC_UNROLL for (Index r = 0; r < R; ++r) POSENC_UNROLL for (Index n = 0; n < kKeys; ++n)
+          x[r * kDecodeKeys + j + n] = some[r * kKeys + n];
+    }
+  }
+}
+template <class T>
+HWY_NOINLINE void ScoresByHead(const FastDecodeHeads& all, Index begin) noexcept {
+  const Index rows = all.rows, width = all.width, channels = all.channels;
+  for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
+    const void* const* k = h->k + begin;
+    FetchAhead<T>(all, h->k, begin, kLanes);
+    float* x = h->x + begin;
+    Index r = 0;
+    for (; r + 4 <= rows; r += 4)
+      TileScores<4, T>(x + r * kDecodeKeys, h->q + r * width, width, k, channels);
+    if (r + 2 <= rows) {
+      TileScores<2, T>(x + r * kDecodeKeys, h->q + r * width, width, k, channels);
+      r += 2;
+    }
+    if (r < rows) TileScores<1, T>(x + r * kDecodeKeys, h->q + r * width, width, k, channels);
+  }
+}
+template <class T>
+HWY_NOINLINE void ScoresByToken(const FastDecodeHeads& all, Index begin) noexcept {
+  const Index rows = all.rows, width = all.width, channels = all.channels;
+  for (Index j = 0; j < kLanes; ++j) {
+    float* sums = all.sums + j * kLanes;
+    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
+      const void* token = h->k[begin + j];
+      FetchAhead<T>(all, h->k, begin + j, 1);
+      Index r = 0;
+      for (; r + 4 <= rows; r += 4)
+        KeyScores<4, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
+      if (r + 2 <= rows) {
+        KeyScores<2, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
+        r += 2;
+      }
+      if (r < rows)
+        KeyScores<1, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
+      sums += rows * kSumsOfRow;
+    }
+  }
+  const float* sums = all.sums;
+  for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h)
+    for (Index r = 0; r < rows; ++r, sums += kSumsOfRow) {
+      F c[kLanes];
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = LoadF(sums + n * kLanes);
+      StoreF(h->x + r * kDecodeKeys + begin, SumOfEach(c));
+    }
+}
+template <class T>
+void Scores(const FastDecodeHeads& all) noexcept {
+  for (Index begin = 0; begin < kDecodeKeys; begin += kLanes) {
+    if (ReadsHeads<T>(all))
+      ScoresByHead<T>(all, begin);
+    else
+      ScoresByToken<T>(all, begin);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void PairScores(float* HWY_RESTRICT x, const float* const* rows, const void* const* k,
+                             Index channels) noexcept {
+  const Index whole = channels / kLanes * kLanes, rest = channels - whole;
+  // The last vector holds the last channels. Of a token of one vector, those behind `channels` are 0.
+  const Index last = HWY_MAX(Index{0}, channels - kLanes);
+  const auto inside = hn::FirstN(FTag(), static_cast<std::size_t>(whole == 0  ? 0
+                                                                  : rest == 0 ? kLanes
+                                                                              : kLanes - rest));
+  for (Index j = 0; j < kDecodeKeys; j += kLanes) {
+    F c[kLanes];
+    POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = SetF(0);
+    for (Index at = 0; at < whole; at += kLanes)
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
+          MulAddF(LoadF(rows[j + n] + at), ReadToken<T>(k[j + n], at), c[n]);
+    if (rest != 0)
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] =
+          MulAddF(hn::IfThenZeroElse(inside, LoadF(rows[j + n] + last)),
+                  ReadToken<T>(k[j + n], last), c[n]);
+    StoreF(x + j, SumOfEach(c));
+  }
+}
+
+#undef POSENC_UNROLL
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::v0::detail
+HWY_AFTER_NAMESPACE();
+
+#endif
+#endif
