@@ -71,8 +71,8 @@ def maps(net: torch.nn.Module, tokens: int, dtype: torch.dtype, rounds: int) -> 
         for kind in ("KeyCache", "unrotated") if distance_map else ("KeyCache",):
             cache = filled(kind, net, tokens, dtype)
             with torch.no_grad():
-                times = [timed(lambda: net(ids, past_key_values=cache, use_cache=True)) for _ in range(rounds + 1)]
-            said.append(f"{kind} {statistics.median(times[1:]):.1f} ms (first {times[0]:.1f})")
+                times = [timed(lambda: net(ids, past_key_values=cache, use_cache=True)) for _ in range(rounds + 2)]
+            said.append(f"{kind} {statistics.median(times[2:]):.1f} ms (at first {times[0]:.1f}, {times[1]:.1f})")
         restore(net)
         print(f"{tokens} keys, {dtype}, {name}: " + ", ".join(said))
 

@@ -27,10 +27,14 @@ class MappedKeys:
         self._x, self._at = Strip(2), Strip(-1)
         self._end, self._plan = low, plan  # tokens from _end on are not copied
 
-    def view(self, raw: Tensor, low: int, at: Tensor, plan: posenc.RotaryPlan) -> Tensor:
-        """Of the tokens from `low` on, whose keys without a rotation are raw, at positions [batch or 1, tokens]."""
+    def view(self, raw: Tensor, low: int, at: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
+        """Of the tokens from `low` on, whose keys without a rotation are raw, at positions [batch or 1, tokens]; None in the first step by
+        a plan, since dynamic scalings have another one in each step."""
         at, end = at.expand(raw.shape[0], -1), low + raw.shape[2]
-        if plan is not self._plan or not self._x.base <= low <= self._end:
+        if plan is not self._plan:
+            self._begin(low, plan)
+            return None
+        if not self._x.base <= low <= self._end:
             self._begin(low, plan)
         have = self._end
         if have < end:

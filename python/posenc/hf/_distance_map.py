@@ -21,7 +21,8 @@ import posenc
 
 from ._cache_rows import Encoding, Rows, arguments, computes, made_of, makes_rows
 from ._kept import hook, hook_after, put
-from ._map_regions import DistanceMap, key_positions, keys_stay, refuse, regions_of
+from ._map_gradients import Attend
+from ._map_regions import DistanceMap, key_positions, keys_stay, one_axis, refuse, regions_of
 from ._probe import Form, Function
 from ._report import Calls
 from ._rotation import _methods, _wanted
@@ -35,7 +36,6 @@ MAP = "_posenc_distance_map"  # an attribute of each layer
 UNROTATED = "_posenc_unrotated"  # marks functions that return q and k unchanged
 _ROTARY = "_posenc_rotary"
 _SEEN = "_posenc_positions"  # an attribute of a cache
-_BY_LENGTH = ("dynamic", "longrope")
 
 
 class Rotary:
@@ -107,6 +107,7 @@ def _rows(module: Any, args: Any, given: Any, made: Any) -> None:
     positions, more = arguments(module, args, given)
     if positions is not None and isinstance(made, tuple) and len(made) == 2:
         module.__dict__[_ROTARY].now(module)
+        positions = one_axis(positions)
         new = Made(module, made[0], more, positions, 0 if positions.is_inference() else positions._version)
         _made.set((*_made.get()[-3:], new))
 
@@ -189,30 +190,29 @@ class Layers:
             return None
         if why:
             refuse("distance_map requires attention that posenc computes", why)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
-            refuse("a model with a distance map computes no gradients; call it under torch.no_grad()", "requires_grad=True")
         made, rotation = self._rotation(call, query, key)
         new = made.positions
-        places = self._positions(call, made)[..., -key.shape[2]:]
+        places = one_axis(self._positions(call, made)[..., -key.shape[2]:])
         if places.dim() != 2 or new.dim() != 2:
-            refuse("distance_map requires one axis of positions", new.shape[0])
+            refuse("distance_map requires positions that are equal on all axes, as those of text are", f"others on {max(new.shape[0], places.shape[0])} axes")
         if places.shape[-1] != key.shape[2]:
             refuse(f"a cache must keep all {places.shape[-1]} keys in order under a distance map", key.shape[2])
         regions = [{**r, "rotation": rotation} for r in self._regions(new, places)]
-        q, k, v = (x.detach().transpose(1, 2) for x in (query, key, value))
-        rotated = self._rotated(call, key.detach(), new, places, rotation)
+        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+        learns = torch.is_grad_enabled() and query.requires_grad
+        rotated = None if learns else self._rotated(call, key, new, places, rotation)
         if rotated is not None:
             regions = [{n: r[n] for n in ("chunk", "low", "high")} | {"q": _turned(q, rotation, r["query"]), "k": rotated} for r in regions]
-        out = q.new_empty(*q.shape[:3], v.shape[-1])
-        more: dict[str, Any] = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in options().items()}
+        more = options()
+        for name in ("bias", "visible", "key_visible"):
+            if getattr(more.get(name), "requires_grad", False):
+                refuse("a mask must not require a gradient under a distance map", name)
         if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):
             # Padding, or tokens that moved: masks go by the order of the cache all the same.
             first = more.pop("offset")
             more.update(query_order=torch.arange(query.shape[2]) + (0 if first == "start" else first), key_order=torch.arange(key.shape[2]))
-        with torch.no_grad():
-            posenc.attend([], q, k, v, order="bthd", regions=regions, query_positions=new,
-                          key_positions=places, out=out, **more)
-        return out
+        more.update(regions=regions, query_positions=new, key_positions=places)
+        return Attend.apply(more, q, k, v, more.pop("sink"))  # type: ignore[no-any-return, no-untyped-call]
 
     def _rotated(self, call: Call, key: Tensor, new: Tensor, places: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
         """The keys of a KeyCache [batch, tokens, heads, channels], each rotated by its position in the region that it has with the only
@@ -224,7 +224,8 @@ class Layers:
             return None
         at = key_positions(self._regions(new, places), new, places)
         with torch.no_grad():
-            return layer.mapped.view(key, layer.low, at, plan).transpose(1, 2)
+            found = layer.mapped.view(key, layer.low, at, plan)
+        return None if found is None else found.transpose(1, 2)
 
     def _rotation(self, call: Call, query: Tensor, key: Tensor) -> tuple[Made, posenc.RotaryPlan]:
         """The rows that the layer would have rotated by, and a plan that computes them."""
@@ -331,11 +332,6 @@ def check_model(model: torch.nn.Module, layers: dict[str, Any], report: Report) 
     sources = [m for m in layers.values() if makes_rows(m)]
     if not sources:
         refuse("distance_map requires rotary modules that make cosine and sine from position_ids", type(model).__name__)
-    for m in sources:
-        kinds = getattr(m, "rope_type", "")
-        for kind in kinds.values() if isinstance(kinds, dict) else [kinds]:
-            if kind in _BY_LENGTH:
-                refuse("distance_map requires frequencies that do not depend on the length", f'rope_type "{kind}"')
 
 
 class Watch:

@@ -47,6 +47,11 @@ def _places(rows: Sequence[Any], name: str, tokens: int) -> Tensor:
     return torch.from_numpy(both.astype(numpy.float64 if both.dtype.kind == "f" else numpy.int64))
 
 
+def one_axis(positions: Tensor) -> Tensor:
+    """[batch or 1, tokens] of positions that are the same on all axes; others as they are."""
+    return positions[0] if positions.dim() == 3 and bool((positions == positions[:1]).all()) else positions
+
+
 def keys_stay(distance_map: DistanceMap) -> bool:
     """Whether keys have the same positions with every query, tried with two of them."""
     one, other = (regions_of(distance_map, [(range(n, n + 1), range(n + 1))]) for n in (8, 9))

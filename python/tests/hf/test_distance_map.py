@@ -64,10 +64,10 @@ class Reference:
         self.rows.append((cos.double(), sin.double()))
         return q, k
 
-    def logits(self, ids, positions=None):
+    def logits(self, ids, positions=None, rows=64):
         self.at = torch.arange(ids.shape[1]) if positions is None else torch.as_tensor(positions)
         with torch.no_grad():
-            return self.model(ids, attention_mask=torch.ones_like(ids), position_ids=torch.arange(64)[None], use_cache=False).logits
+            return self.model(ids, attention_mask=torch.ones_like(ids), position_ids=torch.arange(rows)[None], use_cache=False).logits
 
     def attention(self, module, q, k, v, mask, scaling=None, softcap=None, s_aux=None, **more):
         groups = q.shape[1] // k.shape[1]
@@ -258,6 +258,26 @@ def test_frequencies_may_change_while_keys_are_cached(tmp_path):
         assert far(rows_of(model, ids[:, 20:], (1,), cache), want) < 1e-5
 
 
+@pytest.mark.parametrize("kind, more", (
+    ("dynamic", dict(factor=2.0)), ("longrope", dict(short_factor=[1.0] * 4, long_factor=[1.0, 1.5, 2.0, 2.5], original_max_position_embeddings=24))))
+def test_frequencies_may_depend_on_the_length(monkeypatch, kind, more):
+    """All keys have the frequencies of the present length, as in one forward over the whole text. With one layer, as above."""
+    scaled = dict(rope_parameters=dict(rope_type=kind, rope_theta=1e4, **more), max_position_embeddings=24)
+    model = tiny_models.build("llama", num_hidden_layers=1, **(LONG | scaled))
+    ids, got = prompt(model, 40), {}
+    accelerate(model, distance_map=SELF_EXTEND)
+    for cache in (transformers.DynamicCache(config=model.config), KeyCache(model)):
+        for a, b in ((0, 18), (18, 22), *((n, n + 1) for n in range(22, 37)), (37, 40)):
+            got.setdefault(b, []).append(rows_of(model, ids[:, a:b], (), cache)[:, -1])
+    restore(model)
+    reference = Reference(monkeypatch, model, "llama", DISTANCES[SELF_EXTEND])
+    early = reference.logits(ids, rows=23)[:, -1]
+    for end, both in got.items():
+        want = reference.logits(ids[:, :end], rows=end)[:, -1]
+        assert all(far(one, want) < 1e-4 for one in both), end
+    assert far(want, early) > 1e-3
+
+
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float64))
 def test_other_types_of_numbers(monkeypatch, dtype):
     model = tiny_models.build("llama", **LONG)
@@ -307,9 +327,6 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         other = tiny_models.build(name, **LONG)
         assert said in error(lambda: accelerate(other, distance_map=REROPE)), name
         accelerate(other)  # nothing was left behind
-    for kind, more in (("dynamic", dict(factor=2.0)), ("longrope", dict(short_factor=[1.0] * 4, long_factor=[2.0] * 4, original_max_position_embeddings=16))):
-        scaled = tiny_models.build("llama", rope_parameters=dict(rope_type=kind, rope_theta=1e4, **more), **LONG)
-        assert f'frequencies that do not depend on the length, got "rope_type "{kind}""' in error(lambda: accelerate(scaled, distance_map=REROPE))
     assert set(llama.__dict__) == before
     whole = KeyCache(llama)
     with torch.no_grad():
@@ -317,7 +334,6 @@ def test_what_a_map_cannot_do_is_refused_by_name():
     accelerate(llama, distance_map=REROPE)
     assert "the model must keep its distance map" in error(lambda: rows_of(llama, ids, (), whole))
     assert "window must not be given for a model with a distance map, whose keys all stay, got 8" in error(lambda: KeyCache(llama, window=8))
-    assert "computes no gradients; call it under torch.no_grad()" in error(lambda: llama(ids))
     assert "distance_map requires attention that posenc computes, got \"attentions as output\"" in error(
         lambda: torch.no_grad()(llama)(ids, output_attentions=True))
     static = transformers.StaticCache(config=llama.config, max_cache_len=32)

@@ -136,7 +136,7 @@ def test_a_step_reads_the_copy():
     accelerate(model, distance_map=shared.REROPE)
     ids, cache, bare = prompt(model, 40), KeyCache(model), KeyCache(model, keys="unrotated")
     for one in (cache, bare):
-        rows_of(model, ids[:, :21], (20,), one)
+        rows_of(model, ids[:, :21], (19, 20), one)
     assert all(x.mapped._x.data is None for x in bare._own_layers)
     fork, moved, new = cache.fork(), cache.fork(), ids[:, 21:22]
     before = cache.layers[0].mapped._x.data.clone()
@@ -150,6 +150,19 @@ def test_a_step_reads_the_copy():
         several = rows_of(model, ids[:, 22:25], (), cache)
         assert several.isfinite().all()  # several queries: the call rotates
         assert far(model(ids[:, 21:22], past_key_values=bare).logits, rows_of(model, ids[:, :22], (), None)[:, -1:]) < 1e-5
+
+
+def test_tokens_without_a_copy_follow_those_with_one():
+    """A chunk is not copied. Evicted are copied tokens and the first of the chunk."""
+    model = tiny_models.build("llama", num_hidden_layers=1, **LONG)
+    accelerate(model, distance_map=shared.REROPE)
+    ids, said = prompt(model, 34), []
+    for keys in ("rotated", "unrotated"):
+        cache = KeyCache(model, positions="stream", keys=keys)
+        rows_of(model, ids[:, :33], (19, 20, 21), cache)
+        cache.evict(10, 22)
+        said.append(rows_of(model, ids[:, 33:], (), cache))
+    assert far(*said) < 1e-6
 
 
 def test_windows_of_layers(monkeypatch):
@@ -170,7 +183,7 @@ def test_windows_of_layers(monkeypatch):
     short = KeyCache(model)
     rows_of(model, ids[:, :5], (), short)
     short.activate_past_recording()
-    rows_of(model, ids[:, 5:12], (6,), short)  # its copy begins behind the first tokens
+    rows_of(model, ids[:, 5:12], (5, 6), short)  # its copy begins behind the first tokens
     assert short.layers[0].mapped._x.base > 2
     short.crop(-6)
     short.positions = "stream"
@@ -204,3 +217,25 @@ def test_rows_of_a_batch():
         for a in (22, 23):
             got = model(ids[:, a:a + 1], past_key_values=cache, attention_mask=mask[:, :a + 1], position_ids=at[:, a:a + 1]).logits
             assert far(got, model(ids[:, :a + 1], attention_mask=mask[:, :a + 1], position_ids=at[:, :a + 1], use_cache=False).logits[:, -1:]) < 1e-5
+
+
+def test_axes_of_text_are_equal():
+    """Text in a model with M-RoPE is text in one with RoPE. Pictures are refused."""
+    said = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                initializer_range=0.2, bos_token_id=1, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}, eos_token_id=2, rms_norm_eps=1e-6)
+    qwen = transformers.models.qwen2_vl.modeling_qwen2_vl
+    model = qwen.Qwen2VLTextModel(transformers.Qwen2VLTextConfig(**said)).eval()
+    plain = transformers.Qwen2Model(transformers.Qwen2Config(**{**said, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})).eval()
+    plain.load_state_dict(model.state_dict())
+    ids = torch.randint(3, 90, (1, 40), generator=torch.Generator().manual_seed(5))
+    for one in (model, plain):
+        accelerate(one, distance_map=shared.SELF_EXTEND)
+    with torch.no_grad():
+        want = plain(ids, use_cache=False).last_hidden_state
+        for cache in (transformers.DynamicCache(config=model.config), KeyCache(model)):
+            got = [model(ids[:, a:b], past_key_values=cache, use_cache=True).last_hidden_state for a, b in ((0, 30), (30, 31), (31, 32), (32, 40))]
+            assert far(torch.cat(got, 1), want) < 1e-4
+        cache.shift([0, 1, 0], 3, 6)
+        for call in (lambda: model(ids[:, :1], past_key_values=cache),
+                     lambda: model(ids[:, :3], position_ids=torch.tensor([[0, 1, 1], [0, 1, 2], [0, 1, 1]])[:, None], use_cache=False)):
+            assert 'equal on all axes, as those of text are, got "others on 3 axes"' in error(call)
