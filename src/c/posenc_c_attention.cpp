@@ -47,7 +47,54 @@ posenc_attention_call known_call(const posenc_attention_call* given) {
   return taken(need(given, "call"), defaults, "call");
 }
 
-posenc::AttentionArgs arguments(const posenc_attention_call& c) {
+// Score regions, and where their gradients go.
+class Regions {
+ public:
+  explicit Regions(const posenc_attention_call& c) {
+    const auto* at = reinterpret_cast<const std::byte*>(c.regions);
+    for (std::size_t n = 0; n < c.region_count; ++n) {
+      const auto& given = *reinterpret_cast<const posenc_score_region*>(
+          at + n * need(c.regions, "call.regions").struct_size);
+      if (given.struct_size != c.regions->struct_size)
+        posenc::refuse_field("c", "regions", "must have the struct_size of the first",
+                             static_cast<posenc::Index>(given.struct_size));
+      posenc_score_region defaults{};
+      defaults.struct_size = sizeof defaults;
+      add(c, taken(given, defaults, "regions"));
+    }
+  }
+  std::span<const posenc::ScoreRegion> list() const noexcept { return list_; }
+  // Empty: none is wanted.
+  std::span<const posenc::QK> gradients() const noexcept {
+    return wanted_ ? std::span(gradients_) : std::span<const posenc::QK>();
+  }
+  bool wanted() const noexcept { return wanted_; }
+
+ private:
+  void add(const posenc_attention_call& c, const posenc_score_region& r) {
+    const auto read = [](const PosencDLTensor* t, posenc::HeadsLayout layout) {
+      return t == nullptr ? posenc::ConstHeads{}
+                          : posenc::heads(posenc::const_from_dlpack(*t), layout);
+    };
+    posenc::ScoreRegion& to = list_.emplace_back();
+    to.qk = {read(r.q, call_layout(c)), read(r.k, key_layout(c))};
+    to.chunk = r.chunk, to.low = std::max(r.low, -posenc::kUnbounded), to.high = r.high;
+    if (r.axis < 0 || r.axis > INT32_MAX)
+      posenc::refuse_field("c", "axis of a region", "must be that of the positions",
+                           posenc::Index{r.axis});
+    to.axis = static_cast<std::int32_t>(r.axis);
+    to.query_positions = optional_positions(r.query_positions);
+    to.key_positions = optional_positions(r.key_positions);
+    if (r.rotation != nullptr) to.rotary = &r.rotation->plan.spec();
+    gradients_.push_back({heads_in(r.d_q, call_layout(c)), heads_in(r.d_k, key_layout(c))});
+    wanted_ = wanted_ || r.d_q != nullptr || r.d_k != nullptr;
+  }
+  std::vector<posenc::ScoreRegion> list_;
+  std::vector<posenc::QK> gradients_;
+  bool wanted_ = false;
+};
+
+posenc::AttentionArgs arguments(const posenc_attention_call& c, const Regions& regions) {
   const posenc::HeadsLayout layout = call_layout(c);
   const auto given = [&](const PosencDLTensor* t, const char* name, posenc::HeadsLayout axes) {
     return posenc::heads(posenc::const_from_dlpack(need(t, name)), axes);
@@ -72,6 +119,7 @@ posenc::AttentionArgs arguments(const posenc_attention_call& c) {
   a.head_scale = optional_view(c.head_scale);
   a.mix_before = optional_view(c.mix_before);
   a.mix_after = optional_view(c.mix_after);
+  a.regions = regions.list();
   posenc::Mask& m = a.mask;
   m.causal = c.causal != 0;
   m.query_offset = c.query_offset;
@@ -203,7 +251,12 @@ posenc_status posenc_attention_forward(const posenc_attention* attention,
     const posenc_attention_call c = known_call(call);
     posenc::AttentionResult r{heads_in(&need(out, "out"), call_layout(c)), {}};
     if (log_sum_exp != nullptr) r.log_sum_exp = posenc::from_dlpack(*log_sum_exp);
-    lowered(attention).forward(arguments(c), arrays_of(inputs, count, "inputs"), r);
+    const Regions regions(c);
+    if (c.log_sum_exp != nullptr || c.d_log_sum_exp != nullptr || c.whole != 0 || regions.wanted())
+      posenc::refuse("c",
+                     "log_sum_exp, d_log_sum_exp and whole of a call, d_q and d_k of a region "
+                     "belong to the backward pass");
+    lowered(attention).forward(arguments(c, regions), arrays_of(inputs, count, "inputs"), r);
   });
 }
 
@@ -229,8 +282,13 @@ posenc_status posenc_attention_backward(const posenc_attention* attention,
       const posenc_named_tensor& t = (&need(gradients, "gradients"))[i];
       named.push_back({&need(t.name, "name"), posenc::from_dlpack(need(t.tensor, t.name))});
     }
-    lowered(attention).backward(arguments(c), arrays_of(inputs, input_count, "inputs"),
-                                {read(out, "out"), {}}, {read(d_out, "d_out"), {}}, g, named);
+    const Regions regions(c);
+    g.regions = regions.gradients();
+    posenc::ConstAttentionResult result(read(out, "out"), optional_view(c.log_sum_exp));
+    result.whole = c.whole != 0;
+    lowered(attention).backward(arguments(c, regions), arrays_of(inputs, input_count, "inputs"),
+                                result, {read(d_out, "d_out"), optional_view(c.d_log_sum_exp)}, g,
+                                named);
   });
 }
 

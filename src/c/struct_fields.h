@@ -104,6 +104,23 @@ struct StructFields<posenc_attention_array_info> {
   };
 };
 template <>
+struct StructFields<posenc_score_region> {
+  static constexpr FieldPlace list[] = {
+      POSENC_C_FIELD(posenc_score_region, struct_size),
+      POSENC_C_FIELD(posenc_score_region, chunk),
+      POSENC_C_FIELD(posenc_score_region, low),
+      POSENC_C_FIELD(posenc_score_region, high),
+      POSENC_C_FIELD(posenc_score_region, axis),
+      POSENC_C_FIELD(posenc_score_region, q),
+      POSENC_C_FIELD(posenc_score_region, k),
+      POSENC_C_FIELD(posenc_score_region, query_positions),
+      POSENC_C_FIELD(posenc_score_region, key_positions),
+      POSENC_C_FIELD(posenc_score_region, rotation),
+      POSENC_C_FIELD(posenc_score_region, d_q),
+      POSENC_C_FIELD(posenc_score_region, d_k),
+  };
+};
+template <>
 struct StructFields<posenc_attention_call> {
   static constexpr FieldPlace list[] = {
       POSENC_C_FIELD(posenc_attention_call, struct_size),
@@ -143,6 +160,11 @@ struct StructFields<posenc_attention_call> {
       POSENC_C_FIELD(posenc_attention_call, mix_before),
       POSENC_C_FIELD(posenc_attention_call, mix_after),
       POSENC_C_FIELD(posenc_attention_call, exact),
+      POSENC_C_FIELD(posenc_attention_call, regions),
+      POSENC_C_FIELD(posenc_attention_call, region_count),
+      POSENC_C_FIELD(posenc_attention_call, log_sum_exp),
+      POSENC_C_FIELD(posenc_attention_call, d_log_sum_exp),
+      POSENC_C_FIELD(posenc_attention_call, whole),
   };
 };
 

@@ -4,71 +4,22 @@
 #include "attention_test.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "posenc/posenc_c.h"
+#include "attention_world.h"
 
-enum { T = 5, H = 2, D = 4, N = T * H * D, BUCKETS = 8 };
-
-static int failures = 0;
-static posenc_error error = {.struct_size = sizeof(posenc_error)};
-static double q[N], k[N], v[N], out[N], lse[H * T], table[BUCKETS * H];
-static int64_t at[T];
 static double softcap = 0;
 static int after_terms = 0; /* whether the cap holds the table too */
-
-static void check(int ok, const char* what, int line) {
-  if (ok) return;
-  ++failures;
-  fprintf(stderr, "attention_test.c line %d: %s (%s)\n", line, what, error.message);
-}
-#define CHECK(x) check((x), #x, __LINE__)
-#define OK(x) check((x) == POSENC_OK, #x, __LINE__)
-#define REFUSED(x, says) \
-  check((x) == POSENC_INVALID_ARGUMENT && strstr(error.message, says) != NULL, #x, __LINE__)
-
-static PosencDLTensor dense(void* data, int code, int bits, int rank, int64_t* shape) {
-  PosencDLTensor t;
-  memset(&t, 0, sizeof t);
-  t.data = data;
-  t.device.device_type = 1; /* CPU */
-  t.ndim = rank;
-  t.dtype.code = (uint8_t)code;
-  t.dtype.bits = (uint8_t)bits;
-  t.dtype.lanes = 1;
-  t.shape = shape;
-  return t;
-}
-static int64_t of_heads[3] = {T, H, D}, of_table[2] = {BUCKETS, H}, of_lse[3] = {1, H, T},
-               of_positions[1] = {T};
-static PosencDLTensor heads(double* x) {
-  return dense(x, 2, 64, 3, of_heads);
-}
 
 static double cap(double x) {
   return softcap == 0 ? x : softcap * tanh(x / softcap);
 }
 /* T5's buckets of a decoder with 8 buckets: 0 1 2 3 are exact. */
-static double score(int h, int i, int j) {
+static double t5_score(int h, int i, int j) {
   const double bias = table[(i - j < 4 ? i - j : 4) * H + h];
   double s = 0;
   for (int c = 0; c < D; ++c) s += q[(i * H + h) * D + c] * k[(j * H + h) * D + c];
   return after_terms ? cap(s + bias) : cap(s) + bias;
-}
-
-static void against_a_loop(void) {
-  for (int h = 0; h < H; ++h)
-    for (int i = 0; i < T; ++i) {
-      double sum = 0, o[D] = {0};
-      for (int j = 0; j <= i; ++j) {
-        const double w = exp(score(h, i, j));
-        sum += w;
-        for (int c = 0; c < D; ++c) o[c] += w * v[(j * H + h) * D + c];
-      }
-      CHECK(fabs(lse[h * T + i] - log(sum)) < 1e-13);
-      for (int c = 0; c < D; ++c) CHECK(fabs(out[(i * H + h) * D + c] - o[c] / sum) < 1e-13);
-    }
 }
 
 /* A scale of 0 counts where has_scale says so: weights are uniform over the keys up to one's own. */
@@ -98,14 +49,6 @@ static posenc_attention* t5(void) {
   posenc_attention* a = NULL;
   OK(posenc_attention_create(schemes, 1, &sizes, &a, &error));
   return a;
-}
-
-static double loss(const posenc_attention* a, const posenc_attention_call* call) {
-  PosencDLTensor o = heads(out);
-  OK(posenc_attention_forward(a, call, NULL, 0, &o, NULL, &error));
-  double sum = 0;
-  for (int i = 0; i < N; ++i) sum += out[i] * cos(3.0 * i);
-  return sum;
 }
 
 static void gradients(posenc_attention* a, const posenc_attention_call* call) {
@@ -145,72 +88,15 @@ static void soft_caps(posenc_attention* a, posenc_attention_call call) {
   for (after_terms = 0; after_terms < 2; ++after_terms) {
     call.softcap_after_terms = after_terms;
     OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
-    against_a_loop();
+    against_a_loop(t5_score);
     gradients(a, &call);
   }
   /* A program of an older header has no such member. */
   call.struct_size = offsetof(posenc_attention_call, softcap_after_terms);
   after_terms = 0;
   OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
-  against_a_loop();
+  against_a_loop(t5_score);
   softcap = 0;
-}
-
-/* Keys 0, 2, 4 and 1, 3 as two parts with their orders, merged into what the whole call gives. */
-static void parts_by_order(posenc_attention* a, posenc_attention_call call) {
-  PosencDLTensor o = heads(out), l = dense(lse, 2, 64, 3, of_lse);
-  OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
-  double want[N], d_out[N], d_part[2][N] = {{0}}, d_sum[2][H * T] = {{0}}, part[2][N],
-                            sums[2][H * T];
-  memcpy(want, out, sizeof want);
-  int64_t order[2][3] = {{0, 2, 4}, {1, 3, 0}}, count[2][3] = {{3, H, D}, {2, H, D}};
-  int64_t all[T] = {0, 1, 2, 3, 4}, of_all[2] = {1, T}, of_order[2][2] = {{1, 3}, {1, 2}};
-  double keys[2][N], values[2][N];
-  PosencDLTensor parts[2], logs[2], d_parts[2], d_logs[2], qo = dense(all, 0, 64, 2, of_all);
-  for (int n = 0; n < 2; ++n) {
-    for (int64_t j = 0; j < count[n][0]; ++j) {
-      memcpy(keys[n] + j * H * D, k + order[n][j] * H * D, sizeof(double) * H * D);
-      memcpy(values[n] + j * H * D, v + order[n][j] * H * D, sizeof(double) * H * D);
-    }
-    PosencDLTensor kt = dense(keys[n], 2, 64, 3, count[n]),
-                   vt = dense(values[n], 2, 64, 3, count[n]),
-                   ko = dense(order[n], 0, 64, 2, of_order[n]);
-    posenc_attention_call piece = call;
-    piece.k = &kt, piece.v = &vt, piece.query_order = &qo, piece.key_order = &ko;
-    piece.query_positions = &qo, piece.key_positions = &ko;
-    parts[n] = heads(part[n]), logs[n] = dense(sums[n], 2, 64, 3, of_lse);
-    d_parts[n] = heads(d_part[n]), d_logs[n] = dense(d_sum[n], 2, 64, 3, of_lse);
-    OK(posenc_attention_forward(a, &piece, NULL, 0, &parts[n], &logs[n], &error));
-  }
-  const PosencDLTensor *outs[] = {&parts[0], &parts[1]}, *log_sums[] = {&logs[0], &logs[1]};
-  const PosencDLTensor *d_outs[] = {&d_parts[0], &d_parts[1]}, *d_sums[] = {&d_logs[0], NULL};
-  OK(posenc_attention_merge("thd", outs, log_sums, 2, 0, &o, &l, &error));
-  for (int i = 0; i < N; ++i) CHECK(fabs(out[i] - want[i]) < 1e-13);
-  for (int i = 0; i < N; ++i) d_out[i] = cos(3.0 * i);
-  PosencDLTensor d = heads(d_out);
-  OK(posenc_attention_merge_backward("thd", outs, log_sums, 2, 0, &o, &l, &d, NULL, d_outs, d_sums,
-                                     &error));
-  for (int n = 0; n < 2; ++n) { /* of one number of each part and of the first sum */
-    double* const number[] = {&part[n][7], &sums[0][1]};
-    const double slope[] = {d_part[n][7], d_sum[0][1]};
-    for (int which = 0; which < 2; ++which) {
-      double f[2] = {0, 0};
-      const double kept = *number[which];
-      for (int side = 0; side < 2; ++side) {
-        *number[which] = kept + (side ? 1e-6 : -1e-6);
-        OK(posenc_attention_merge("thd", outs, log_sums, 2, 0, &o, NULL, &error));
-        for (int i = 0; i < N; ++i) f[side] += out[i] * d_out[i];
-      }
-      *number[which] = kept;
-      CHECK(fabs((f[1] - f[0]) / 2e-6 - slope[which]) < 1e-8);
-    }
-  }
-  REFUSED(posenc_attention_merge("thd", NULL, log_sums, 2, 0, &o, &l, &error),
-          "outs must not be null");
-  posenc_attention_call half = call;
-  half.query_order = &qo;
-  REFUSED(posenc_attention_forward(a, &half, NULL, 0, &o, &l, &error),
-          "query_order and key_order must be given together");
 }
 
 /* Keys and values in q8_0 blocks: a scale of 2^-6, and bytes that are small numbers. */
@@ -275,10 +161,10 @@ int attention_by_name(void) {
   REFUSED(posenc_attention_lower(a, &unknown, 1, &pt, &pt, &error), "tabel");
   OK(posenc_attention_lower(a, &parameter, 1, &pt, &pt, &error));
   OK(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error));
-  against_a_loop();
+  against_a_loop(t5_score);
   gradients(a, &call);
   soft_caps(a, call);
-  parts_by_order(a, call);
+  attention_parts(a, call);
 
   REFUSED(posenc_attention_forward(a, &call, &parameter, 1, &ot, &lt, &error), "inputs");
   call.layout = NULL;
@@ -294,7 +180,8 @@ int attention_by_name(void) {
   REFUSED(posenc_attention_create(wrong, 1, &sizes, &none, &error), "act in attention");
   CHECK(none == NULL);
   zero_scale();
+  attention_regions();
   posenc_attention_free(a);
   posenc_attention_free(NULL);
-  return failures;
+  return attention_failures;
 }
