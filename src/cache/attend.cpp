@@ -21,13 +21,50 @@ void check_absent(bool present, std::string_view field, const char* why) {
   if (present) refuse_field(kCache, field, std::string("must be absent: ") + why);
 }
 
-std::string sums_between(const Term& t) {
+// A network whose kernels read the scores of neighbouring keys.
+bool has_kernels(const Term& t) {
   const auto* network = std::get_if<ScoreMlpTerm>(&t);
+  return network != nullptr && network->mlp.in.rank == 3 && network->mlp.out.rank == 3 &&
+         (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1);
+}
+std::string sums_between(const Term& t) {
   if (std::holds_alternative<GatesTerm>(t)) return "gates";
-  if (network != nullptr && network->mlp.in.rank == 3 && network->mlp.out.rank == 3 &&
-      (network->mlp.in.shape[2] > 1 || network->mlp.out.shape[2] > 1))
-    return "kernels over keys";
+  return has_kernels(t) ? "kernels over keys" : "";
+}
+// The term reads q or k itself, so the position from which they were rotated.
+bool reads_content(const Term& t) {
+  const auto* gates = std::get_if<GatesTerm>(&t);
+  if (gates != nullptr && !gates->table.empty()) return true;
+  return std::visit(
+      [](const auto& term) {
+        if constexpr (requires { term.query.content; })
+          return term.query.content || term.key.content || term.query.made_of_content ||
+                 term.key.made_of_content;
+        else
+          return false;
+      },
+      t);
+}
+// The first term or scheme of a call for which this is true; empty: none.
+template <class F>
+std::string find_term(const AttentionArgs& a, const LoweredState* plan, const F& is_it) {
+  for (const Term& t : a.terms)
+    if (is_it(t)) return std::string(term_name(t));
+  for (std::size_t n = 0; plan != nullptr && n < plan->schemes.size(); ++n) {
+    const std::vector<Term>& terms = plan->schemes[n].lowered.terms;
+    if (std::any_of(terms.begin(), terms.end(), is_it)) return plan->plan->schemes[n].name();
+  }
   return {};
+}
+// The same for q and k as inputs of a scheme.
+std::string reads_rotated(const AttentionArgs& a, const LoweredState* plan) {
+  for (std::size_t n = 0; plan != nullptr && n < plan->plan->schemes.size(); ++n) {
+    const std::vector<std::string>& names = plan->plan->schemes[n].input_names;
+    if (std::any_of(names.begin(), names.end(),
+                    [](const std::string& name) { return name == "q" || name == "k"; }))
+      return plan->plan->schemes[n].name();
+  }
+  return find_term(a, plan, reads_content);
 }
 
 }  // namespace
@@ -89,6 +126,7 @@ CacheCall::CacheCall(const CacheState& state, const AttentionArgs& given,
   check_free_call(s, call);
   if (plan != nullptr && plan->plan->rotary)
     refuse_field(kCache, "the plan", "must not be rotary: the cache rotates queries and keys");
+  packed = !find_term(call, plan, has_kernels).empty();
   by_position = !call.terms.empty() || plan != nullptr || s.keeping == KeyKeeping::unrotated;
   find_queries();
   runs = key_runs(s, s.keeping == KeyKeeping::unrotated || !s.rotation->rotates);
@@ -113,6 +151,14 @@ void CacheCall::check_parts() const {
     refuse_field(kCache, "mix_after",
                  "mixes weights of heads, so all tokens must have one shift, distinct shifts",
                  static_cast<Index>(runs.size()));
+  const bool shifted = std::any_of(s.sequence.shift.begin(), s.sequence.shift.end(),
+                                   [](Index by) { return by != 0; });
+  if (shifted && s.keeping == KeyKeeping::anchored && s.rotation->rotates)
+    if (const std::string what = reads_rotated(call, plan); !what.empty())
+      refuse_field(kCache, what,
+                   "reads rotated queries or keys, so anchored keys must not be shifted; keep them "
+                   "unrotated, or rescale with a move. Distinct shifts",
+                   static_cast<Index>(runs.size()));
   for (const KeyInput& in : inputs) {
     if (in.term < 0 || in.term >= static_cast<Index>(call.terms.size()))
       refuse_field(kCache, "inputs", "must belong to a term of the call, term", in.term);

@@ -60,9 +60,7 @@ void KeyCache::attend_path(const PathArgs& call, const AttentionResult& result,
   check_path_call(s, call);
   DenseTokens dense(s, false);
   PathArgs a = call;
-  const Heads keys = dense.keys();
-  read_keys(keys, executor);
-  a.k = keys, a.v = dense.values();
+  a.k = dense.stored_keys(), a.v = dense.values();
   a.w = token_heads(s, dense, "w", 2), a.beta = token_heads(s, dense, "beta", 1);
   if (token_array_index(s, "log_gate") != s.pool->sizes.arrays.size())
     a.log_gate = token_heads(s, dense, "log_gate", 1);

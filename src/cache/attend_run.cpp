@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokens of one run as keys of a call: pages, order, positions, and the arrays that belong to keys.
 #include "attention/plan/plan_call.h"
+#include "cache/dense_tokens.h"
 #include "cache/key_run.h"
 #include "core/shape.h"
 #include "posenc/attention/attend.h"
@@ -56,7 +57,9 @@ struct RunKeys {
   const CacheCall& c;
   const CacheState& s = c.s;
   const KeyRun& run;
-  Index size = s.page_size(), keys = static_cast<Index>(run.uses.size()) * size, length = 0;
+  Index size = s.page_size();
+  Index keys = c.packed ? s.sequence.tokens : static_cast<Index>(run.uses.size()) * size;
+  Index length = 0;
   Index shown = keys;  // of the call: without the free slots of the last page, or with them
   std::vector<Index> table{}, order{}, position{};
   std::vector<std::uint8_t> there{};
@@ -66,6 +69,10 @@ struct RunKeys {
   const PageUse& use(std::size_t n) const { return s.sequence.uses[run.uses[n]]; }
 
   void find_pages() {
+    if (c.packed) {  // of one run
+      length = keys;
+      return;
+    }
     for (std::size_t n = 0; n < run.uses.size(); ++n) {
       const PageUse& u = use(n);
       table.push_back(u.page);
@@ -78,9 +85,12 @@ struct RunKeys {
 
   template <class F>
   void for_each_key(const F& f) const {
+    std::size_t token = 0;
     for (std::size_t n = 0; n < run.uses.size(); ++n)
-      for_each_slot(use(n).there,
-                    [&](Index slot) { f(n, slot, static_cast<std::size_t>(n * size) + slot); });
+      for_each_slot(use(n).there, [&](Index slot) {
+        f(n, slot,
+          c.packed ? token++ : n * static_cast<std::size_t>(size) + static_cast<std::size_t>(slot));
+      });
   }
 
   void find_there() {
@@ -207,6 +217,7 @@ void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
   RunKeys keys{.c = *this, .run = run};
   keys.find_pages();
   if (memory != nullptr) keys.shown = keys.length;
+  DenseTokens dense(s, false);
   AttentionArgs a = call;
   a.q = q;
   static constexpr Index kNone = 0;
@@ -221,6 +232,8 @@ void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
   if (memory != nullptr) {
     a.k = rotate_chunk(s, keys.table, keys.length, keys.position, *memory);
     a.v = values_of_chunk(s, keys.table, keys.length, *memory);
+  } else if (packed) {
+    a.k = dense.stored_keys(), a.v = dense.values();
   } else {
     a.k = s.pool->keys, a.v = s.pool->readable_values();
     const Index* const table = keys.table.empty() ? &kNone : keys.table.data();

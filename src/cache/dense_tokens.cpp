@@ -17,17 +17,26 @@ Heads DenseTokens::keys() {
   return floats(keys_, s_.pool->sizes.head_dim, s_.pool->sizes.key_type);
 }
 
+void DenseTokens::read(const ConstHeads& pages, KeyType type, const Heads& to) const {
+  Index token = 0;
+  for (const PageUse& u : s_.sequence.uses)
+    for_each_run(u.there, [&](Index slot, Index n) {
+      read_stored(token_range(pages, u.page, slot, n), type, token_range(to, 0, token, n));
+      token += n;
+    });
+}
+
+Heads DenseTokens::stored_keys() {
+  const Heads all = keys();
+  read(s_.pool->keys, s_.pool->sizes.key_type, all);
+  return all;
+}
+
 Heads DenseTokens::values() {
   const PoolSizes& sizes = s_.pool->sizes;
   const KeyType type = sizes.values_in_keys ? sizes.key_type : sizes.value_type;
   const Heads all = floats(values_, sizes.value_dim, type);
-  Index token = 0;
-  for (const PageUse& u : s_.sequence.uses)
-    for_each_run(u.there, [&](Index slot, Index n) {
-      read_stored(token_range(s_.pool->readable_values(), u.page, slot, n), type,
-                  token_range(all, 0, token, n));
-      token += n;
-    });
+  read(s_.pool->readable_values(), type, all);
   return all;
 }
 

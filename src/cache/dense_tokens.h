@@ -16,6 +16,7 @@ class DenseTokens {
   DenseTokens(const CacheState& state, bool wide) : s_(state), wide_(wide) {}
 
   // [1, tokens, heads, channels], exactly what is stored.
+  Heads stored_keys();
   Heads values();
   // Memory for keys, as KeyCache::read_keys fills it.
   Heads keys();
@@ -24,6 +25,7 @@ class DenseTokens {
 
  private:
   Heads floats(std::optional<FloatTokens>&, Index channels, KeyType) const;
+  void read(const ConstHeads& pages, KeyType, const Heads& to) const;
 
   const CacheState& s_;
   bool wide_;

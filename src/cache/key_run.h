@@ -36,6 +36,8 @@ struct CacheCall {
   bool by_position = false;                        // the call reads positions
   // The tokens of unrotated keys in pieces, each of which is rotated before its own call; the results are merged.
   bool chunked = false;
+  // Dense copies, because free slots between and after the tokens would be keys for kernels over keys.
+  bool packed = false;
 
  private:
   void find_queries();

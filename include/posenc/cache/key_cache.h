@@ -112,7 +112,8 @@ class KeyCache {
   // Queries are by default the last Tq tokens, with their positions; set mask.query_order and query_positions of
   // others. Neither query_offset nor cu_seqlens. Terms with arrays by key read token arrays (`inputs`).
   // Schemes that sum over the keys in between (gates, kernels over keys, stick-breaking) need all tokens from the first
-  // that is there on, at one shift. Throws [key_cache], [attention].
+  // that is there on, at one shift. Terms that read rotated q or k need anchored keys without a shift. Throws
+  // [key_cache], [attention].
   POSENC_API void attend(const AttentionArgs&, std::span<const KeyInput> inputs,
                          const AttentionResult&, const Executor& = default_executor()) const;
   void attend(const AttentionArgs& call, const AttentionResult& result,
