@@ -37,12 +37,14 @@ struct BetweenWorld {
                       q = Random(3).normals(kTokens * kHeads * kDim),
                       gate_key = Random(4).normals(kTokens * kHeads * kDim),
                       log_gate = Random(5).normals(kTokens * 2 * kHeads);
+  std::vector<Input> inputs;
   RotarySpec rotary = cache_rope();
   Index columns = kHeads;
 
   explicit BetweenWorld(const BetweenCase& c)
       : plan(std::span(c.plan), {.heads = kHeads, .head_dim = kDim, .scale = 0.2}),
         hides_own(c.hides_own) {
+    inputs = plan.inputs();
     for (double& x : log_gate) x = -std::fabs(x) / 4;
     if (c.plan[0].ends_with("bidirectional")) columns = 2 * kHeads;
     // Without other parameters a network adds 0.
@@ -65,7 +67,7 @@ struct BetweenWorld {
   // What tokens bring, as [rows, ...] or, of a call, [1, rows, ...].
   std::vector<NamedArray> arrays(Index first, Index n, bool of_call) const {
     std::vector<NamedArray> all;
-    for (const Input& i : plan.inputs()) {
+    for (const Input& i : inputs) {
       const bool gates = i.name == "log_gate";
       const double* const x =
           gates ? log_gate.data() + first * columns : gate_key.data() + first * kHeads * kDim;
@@ -79,7 +81,7 @@ struct BetweenWorld {
   PagePool pool() const {
     PoolSizes s = cache_sizes(8);
     s.key_type = s.value_type = KeyType::f64;
-    for (const Input& i : plan.inputs())
+    for (const Input& i : inputs)
       s.arrays.push_back(
           {i.name, DType::f64,
            i.name == "log_gate" ? std::vector<Index>{columns} : std::vector<Index>{kHeads, kDim}});
