@@ -13,7 +13,7 @@ from ._report import Report
 from ._rotation import SAVED, replace_rotation, restore_rotation
 
 if TYPE_CHECKING:
-    from ._distance_map import DistanceMap
+    from ._map_regions import DistanceMap
 
 _MARK = "_posenc_accelerated"
 

@@ -171,6 +171,7 @@ class Layers:
     def __init__(self, distance_map: DistanceMap) -> None:
         self.map = distance_map
         self._last: Any = None  # positions, and the regions of them
+        self._at: Any = None  # regions, and the positions of keys in them
 
     @functools.cached_property
     def _keys_stay(self) -> bool:
@@ -205,14 +206,14 @@ class Layers:
             regions = [{n: r[n] for n in ("chunk", "low", "high")} | {"q": _turned(q, rotation, r["query"]), "k": rotated} for r in regions]
         more = options()
         for name in ("bias", "visible", "key_visible"):
-            if getattr(more.get(name), "requires_grad", False):
+            if torch.is_grad_enabled() and getattr(more.get(name), "requires_grad", False):
                 refuse("a mask must not require a gradient under a distance map", name)
         if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):
             # Padding, or tokens that moved: masks go by the order of the cache all the same.
             first = more.pop("offset")
             more.update(query_order=torch.arange(query.shape[2]) + (0 if first == "start" else first), key_order=torch.arange(key.shape[2]))
         more.update(regions=regions, query_positions=new, key_positions=places)
-        return Attend.apply(more, q, k, v, more.pop("sink"))  # type: ignore[no-any-return, no-untyped-call]
+        return Attend.apply(more, q, k, v, more.pop("sink"))  # type: ignore[no-any-return]
 
     def _rotated(self, call: Call, key: Tensor, new: Tensor, places: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
         """The keys of a KeyCache [batch, tokens, heads, channels], each rotated by its position in the region that it has with the only
@@ -222,9 +223,11 @@ class Layers:
         layer = call.own
         if new.shape[-1] != 1 or not isinstance(layer, KeyLayer) or layer.owner.keeps_raw or not layer.holds(key, 1) or not self._keys_stay:
             return None
-        at = key_positions(self._regions(new, places), new, places)
+        regions = self._regions(new, places)
+        if self._at is None or self._at[0] is not regions:
+            self._at = regions, key_positions(regions, new, places)
         with torch.no_grad():
-            found = layer.mapped.view(key, layer.low, at, plan)
+            found = layer.mapped.view(key, layer.low, self._at[1], plan)
         return None if found is None else found.transpose(1, 2)
 
     def _rotation(self, call: Call, query: Tensor, key: Tensor) -> tuple[Made, posenc.RotaryPlan]:

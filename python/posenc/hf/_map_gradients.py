@@ -18,14 +18,15 @@ class Attend(torch.autograd.Function):
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         # Detached, as the result of the call would keep its own graph alive otherwise.
         given = [None if x is None else x.detach() for x in (q, k, v, sink)]
+        options = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in options.items()}
         ctx.attention = posenc.attend([], *given[:3], order="bthd", sink=given[3], out=out.detach(), **options)
         ctx.save_for_backward(*(x for x in (q, k, v, sink) if x is not None), out)
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, d: Any) -> Any:
         saved = ctx.saved_tensors  # rejects those that changed since
-        wanted = ctx.needs_input_grad[1:]
-        found = ctx.attention.backward(d.detach(), only=[n for n, w in zip(("q", "k", "v", "sink"), wanted) if w])
-        return None, *(torch.from_numpy(found[n]).to(saved[i].dtype) if w else None for i, (n, w) in enumerate(zip(("q", "k", "v", "sink"), wanted)))
+        wanted = dict(zip(("q", "k", "v", "sink"), ctx.needs_input_grad[1:]))
+        found = ctx.attention.backward(d.detach(), only=[n for n, w in wanted.items() if w])
+        return None, *(torch.from_numpy(found[n]).to(saved[i].dtype) if w else None for i, (n, w) in enumerate(wanted.items()))

@@ -88,6 +88,8 @@ def test_what_is_refused():
     bias = torch.zeros(1, 1, 12, 12, requires_grad=True)
     with pytest.raises(ValueError, match="a mask must not require a gradient under a distance map, got \"bias\""):
         model(ids, attention_mask=bias, use_cache=False)
+    with torch.no_grad():
+        assert model(ids, attention_mask=bias, use_cache=False).logits.isfinite().all()
     model.train()
     for layer in model.model.layers:
         layer.self_attn.attention_dropout = 0.1
