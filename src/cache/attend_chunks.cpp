@@ -3,6 +3,8 @@
 // attended by the fast engine; the results of the chunks are merged. Each thread has chunks of its own.
 #include <exception>
 
+#include "attention/fast/key_turns.h"
+#include "attention/fast/row_blocks.h"
 #include "attention/plan/plan_call.h"
 #include "cache/key_run.h"
 #include "cache/stored_numbers.h"
@@ -60,10 +62,18 @@ ConstHeads values_of_chunk(const CacheState& s, const std::vector<Index>& pages,
   return dense_heads(memory.values.data(), all.dtype, tokens, all.heads, all.dim);
 }
 
+// Whether few queries rotate keys while they read them, which needs no chunks.
+bool CacheCall::turns_keys() const {
+  const Index rows = call.q.heads / s.pool->sizes.heads * call.q.tokens;
+  const Index lanes = fast_decode_kernels(active_isa()).lanes;
+  return rows <= kFewRows && turns_in_place(s.rotation->spec, s.pool->sizes.head_dim, lanes);
+}
+
 void CacheCall::find_chunks() {
   chunked = s.keeping == KeyKeeping::unrotated && s.rotation->rotates && !call.exact &&
             call.q.dtype != DType::f64 && call.mix_after.empty() && s.sequence.tokens > 0 &&
             s.pool->sizes.key_type != KeyType::f64 && sums_between(call, plan).empty();
+  chunked = chunked && !turns_keys();
   if (!chunked) return;
   const KeyRun all = std::move(runs[0]);
   runs.clear();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokens of one run as keys of a call: pages, order, positions, and the arrays that belong to keys.
+#include "attention/call/check_overlap.h"
+#include "attention/engines/engine.h"
 #include "attention/plan/plan_call.h"
 #include "cache/dense_tokens.h"
 #include "cache/key_run.h"
@@ -261,11 +263,15 @@ void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
   }
   a.terms = terms;
   if (&run != runs.data()) a.sink = {};
-  const Stage rotate{.kind = StageKind::rotate, .rotary = &s.rotation->spec};
+  const Stage rotate{.kind = StageKind::rotate, .rotary = &s.rotation->any_length};
   if (memory == nullptr && s.keeping == KeyKeeping::unrotated && s.rotation->rotates)
     a.prepare = {&rotate, 1};
-  if (plan == nullptr) return attend(a, to, executor);
-  lowered->forward(a, plan_inputs(*plan, named, keys), to, executor);
+  if (plan != nullptr) return lowered->forward(a, plan_inputs(*plan, named, keys), to, executor);
+  const RotaryPlan* const narrow = &s.rotation->narrow;
+  const LoweredCall prepared{.narrow_rotations = {&narrow, 1}};
+  check_overlap(a, to, Workspace{});
+  CallArena arena;
+  attend_lowered(a, prepared, to, arena, executor);
 }
 
 }  // namespace posenc::v0::detail

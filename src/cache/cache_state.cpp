@@ -9,9 +9,12 @@ namespace posenc::inline v0::detail {
 
 CacheRotation::CacheRotation(const RotarySpec& s, KeyType type)
     : spec(s),
+      any_length(s),
       rotates(!s.blocks.empty()),
       any_shift(s.precision == Precision::exact),
       narrow(s, DType::f32, {.outside = OutsideRange::allow}) {
+  for (RotaryBlock& b : any_length.blocks)
+    b.spectrum.valid_from = 0, b.spectrum.valid_to = kUnbounded;
   if (s.precision != Precision::ggml)
     wide.emplace(s, DType::f64, PlanOptions{.outside = OutsideRange::allow});
   if (type == KeyType::f16 || type == KeyType::bf16)

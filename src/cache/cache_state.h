@@ -52,7 +52,7 @@ struct Change {
 struct CacheRotation {
   explicit CacheRotation(const RotarySpec&, KeyType);
 
-  RotarySpec spec;
+  RotarySpec spec, any_length;
   bool rotates = false;
   bool any_shift = true;              // its rotation depends on distances only
   RotaryPlan narrow;                  // f32

@@ -41,6 +41,7 @@ struct CacheCall {
 
  private:
   void find_queries();
+  bool turns_keys() const;
   void find_chunks();
   void run_chunks(const AttentionResult&, std::span<const NamedArray>, const Executor&) const;
   void take_positions();

@@ -117,6 +117,50 @@ TEST(FastDecode, Scores) {
   });
 }
 
+// Keys that are rotated on the way, in a window of their channels.
+TEST(FastDecode, ScoresOfTurnedKeys) {
+  on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels, Index rows,
+                           test::Random& random) {
+    if (channels % k.lanes != 0 || channels < 4 * k.lanes) return;
+    const DecodeCache keys(type, channels, random);
+    DecodeHeads heads(k, keys, channels, rows);
+    for (float& x : heads.q) x = static_cast<float>(random.normal());
+    for (const bool interleaved : {false, true})
+      for (const Index pairs : {k.lanes, (channels - k.lanes) / 2 / k.lanes * k.lanes}) {
+        const Index columns = (interleaved ? 2 : 1) * pairs;
+        std::vector<float> turns;
+        for (Index n = 0; n < 2 * kDecodeKeys * columns; ++n)
+          turns.push_back(interleaved && n % 2 != 0 ? turns.back()
+                                                    : static_cast<float>(random.normal()));
+        heads.all.turns = {turns.data(), 2 * columns, k.lanes, pairs, interleaved};
+        k.scores[type](heads.all);
+        const auto turned = [&](Index j, Index c) {
+          const Index at = c - k.lanes, step = interleaved ? 1 : pairs;
+          if (at < 0 || at >= 2 * pairs) return keys.at(j, c);
+          const bool second = interleaved ? at % 2 != 0 : at >= pairs;
+          const Index first = second && !interleaved ? at - pairs : at;
+          const auto row = static_cast<std::size_t>(j * 2 * columns + first);
+          const double cos = turns[row], sin = turns[row + static_cast<std::size_t>(columns)];
+          return second ? keys.at(j, c) * cos + keys.at(j, c - step) * sin
+                        : keys.at(j, c) * cos - keys.at(j, c + step) * sin;
+        };
+        for (Index r = 0; r < kHeads * rows; ++r)
+          for (Index j = 0; j < kDecodeKeys; ++j) {
+            double want = 0, sum = 0;
+            for (Index c = 0; c < channels; ++c) {
+              const double y =
+                  static_cast<double>(heads.q[static_cast<std::size_t>(r * heads.width + c)]) *
+                  turned(j, c);
+              want += y, sum += std::fabs(y);
+            }
+            ASSERT_NEAR(static_cast<double>(heads.x[static_cast<std::size_t>(r * kDecodeKeys + j)]),
+                        want, 4e-6 * sum)
+                << r << " " << j << " of " << channels << (interleaved ? " interleaved" : "");
+          }
+      }
+  });
+}
+
 TEST(FastDecode, Values) {
   on_every_isa_and_type([](const FastDecodeKernels& k, std::size_t type, Index channels, Index rows,
                            test::Random& random) {

@@ -51,6 +51,7 @@ struct DecodeWork : FastRowWork {
     hidden = arena.array<float>(kDecodeKeys);
     heads = arena.array<FastDecodeHead>(d.together);
     sums = arena.array<float>(d.sums_of_rows(d.together * kDecodeMostRows));
+    turn_rows = arena.array<float>(d.c.turns.size());
     const bool has_regions = !d.c.regions.none();
     region_k = arena.array<const void*>(has_regions ? kDecodeKeys : 0);
     region_copies = arena.array<float>(has_regions ? kDecodeKeys * d.k.width : 0);
@@ -68,6 +69,7 @@ struct DecodeWork : FastRowWork {
   std::span<Unit> units;  // of a block of keys
   std::span<FastDecodeHead> heads;
   std::span<float> sums;            // FastDecodeHeads::sums
+  std::span<float> turn_rows;       // KeyTurns of a block of keys
   std::span<float> all_starts;      // [rows][kStartsOfRow]
   std::span<std::byte> zeros;       // a token that no row sees
   std::span<float> hidden;          // start values of a row whose numbers are under the cap
@@ -253,13 +255,20 @@ FastDecodeHead head_of(const DecodeCall& d, const Unit& u, Index slice) noexcept
   return h;
 }
 
+void find_scores(const DecodeCall& d, const DecodeTokens& t, std::span<const FastDecodeHead> heads,
+                 Index rows, DecodeWork& w) noexcept {
+  FastDecodeHeads all = t.of(heads, rows, w.sums);
+  if (!d.c.turns.none()) all.turns = d.c.turns.of(w.turn_rows.data());
+  d.kernels.scores[t.type](all);
+}
+
 // Units of one block of keys, whose heads are read together.
 void run_together(const DecodeCall& d, DecodeScans& scans, std::span<const Unit> units, Index slice,
                   bool careful, DecodeWork& w) noexcept {
   const Index rows = units.front().block->count;
   const std::span<FastDecodeHead> heads = w.heads.first(units.size());
   for (std::size_t n = 0; n < units.size(); ++n) heads[n] = head_of(d, units[n], slice);
-  d.kernels.scores[d.k.type](d.k.of(heads, rows, w.sums));
+  find_scores(d, d.k, heads, rows, w);
   for (std::size_t n = 0; n < units.size(); ++n) {
     const Unit& u = units[n];
     RowStarts s;
@@ -284,7 +293,7 @@ void run_alone(const DecodeCall& d, DecodeScans& scans, Unit& u, Index slice, bo
     const std::span<const void*> k = single ? u.k : open_region(d, u, region, part, w);
     h.k = k.data(), h.q = d.query_of(region, u.block->first), h.keys = s.most;
     const DecodeTokens& t = d.tokens_of(region);
-    d.kernels.scores[t.type](t.of({&h, 1}, u.block->count, w.sums));
+    find_scores(d, t, {&h, 1}, u.block->count, w);
     find_weights(d, scans, u, k, slice, careful, part, w);
     d.kernels.values[d.v.type](d.v.of({&h, 1}, u.block->count));
   });
@@ -318,6 +327,7 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
     const std::span<Unit> units =
         w.units.first(find_units(d, scans, blocks, slice, keys, careful, w));
     if (units.empty()) continue;
+    if (!d.c.turns.none()) d.c.turns.fill(blocks[0].rows.row, keys, w.turn_rows.data());
     if (!alone) run_together(d, scans, units, slice, careful, w);
     for (Unit& u : units.first(alone ? units.size() : 0)) run_alone(d, scans, u, slice, careful, w);
   }

@@ -197,14 +197,19 @@ Flags rotate_regions(const ReadyCall& c, const LoweredCall& lowered, const Stage
 }  // namespace
 
 PreparedQK prepare_qk(const ReadyCall& c, const Regions& all, const LoweredCall& lowered, Keep keep,
-                      CallArena& arena, const Executor& executor) {
+                      bool turns, CallArena& arena, const Executor& executor) {
   const std::span<const Stage> stages = c.args.prepare;
   const std::span<ConstQK> regions =
       arena.made<ConstQK>(static_cast<Index>(c.args.regions.size()),
                           [&](Index n) { return c.args.regions[static_cast<std::size_t>(n)].qk; });
   if (stages.empty() && !rotates_regions(c.args)) return {c.args.q, c.given_k, regions};
-  const std::span<const std::uint8_t> seen = tiles_seen(c, false, arena);
+  const std::span<const std::uint8_t> seen =
+      turns ? std::span<const std::uint8_t>() : tiles_seen(c, false, arena);
   const StageCopy q = copy_queries(c, arena, executor);
+  if (turns) {
+    if (!arena.counts()) rotate_stage(c, lowered, 0, q, {}, RotateMode::forward, executor);
+    return {q.view(), c.given_k, regions};
+  }
   StageCopy k = copy_keys(c, seen, arena, executor);
   // Gradients read k of every region whole.
   const std::span<const RegionSet> sets = rotates_regions(c.args) && keep == Keep::nothing

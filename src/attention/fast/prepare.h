@@ -79,9 +79,9 @@ struct PreparedQK {
   std::span<StageInput> before{};  // [stages], where gradients come back
 };
 enum class Keep : std::uint8_t { nothing, inputs };
-// A counting arena counts, and nothing is read.
-PreparedQK prepare_qk(const ReadyCall&, const Regions&, const LoweredCall&, Keep, CallArena&,
-                      const Executor&);
+// A counting arena counts, and nothing is read. turns: keys are rotated while they are read (key_turns.h), and stay.
+PreparedQK prepare_qk(const ReadyCall&, const Regions&, const LoweredCall&, Keep, bool turns,
+                      CallArena&, const Executor&);
 // The rotation of stage n, or of region n.
 void rotate_stage(const ReadyCall&, const LoweredCall&, std::size_t n, const StageCopy& q,
                   const StageCopy& k, RotateMode, const Executor&);

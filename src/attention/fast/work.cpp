@@ -29,6 +29,13 @@ Index backward_head_parts(const ReadyCall& c) noexcept {
   return std::clamp<Index>(std::min({share, kWantedParts / pieces, most}), 1, share);
 }
 
+// Whether rows of a table are multiplied with k.
+bool reads_content(const RowTerms& rows) noexcept {
+  const auto all = rows.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const RowTerm& t) { return t.of_keys && t.is_content(); });
+}
+
 }  // namespace
 
 FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep, CallArena& arena,
@@ -49,6 +56,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       gates(*this, kernels, arena, executor),
       weights(*this, arena),
       regions(*this, arena),
+      turns(*this, lowered, keep != Keep::nothing || !gates.none() || reads_content(rows), arena),
       blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
@@ -64,7 +72,8 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
           args.softcap_after_terms && !(starts.none() && rows.none())} {
-  const PreparedQK prepared = prepare_qk(*this, regions, lowered, keep, arena, executor);
+  const PreparedQK prepared =
+      prepare_qk(*this, regions, lowered, keep, !turns.none(), arena, executor);
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
   regions.use(prepared.regions);
   sets = prepared.sets;

@@ -6,6 +6,7 @@
 #include "attention/fast/far_keys.h"
 #include "attention/fast/gates.h"
 #include "attention/fast/key_flags.h"
+#include "attention/fast/key_turns.h"
 #include "attention/fast/prepare.h"
 #include "attention/fast/regions.h"
 #include "attention/fast/row_blocks.h"
@@ -55,6 +56,7 @@ struct FastCall : ReadyCall {
   Gates gates;
   ContentWeights weights;
   Regions regions;
+  KeyTurns turns;  // not none: k is that of the call
   BlockShape block_shape() const noexcept;
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;

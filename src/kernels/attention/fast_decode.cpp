@@ -21,25 +21,49 @@ namespace {
 
 #if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
 
-// The compiler makes vectors of sums that are independent.
-template <class T>
-HWY_NOINLINE void Scores(const FastDecodeHeads& all) noexcept {
+// Channel c of a key that is rotated on the way.
+template <class Numbers>
+struct TurnedKey {
+  const FastTurns& t;
+  Index key;
+  Numbers token;
+  HWY_INLINE float operator[](Index c) const {
+    const Index at = c - t.offset, step = t.interleaved ? 1 : t.pairs;
+    if (at < 0 || at >= 2 * t.pairs) return Widen(token[c]);
+    const bool second = t.interleaved ? at % 2 != 0 : at >= t.pairs;
+    const Index row = key * t.stride + (t.interleaved || !second ? at : at - t.pairs);
+    const float cos = t.rows[row], sin = t.rows[row + t.stride / 2];
+    const float other = Widen(token[second ? c - step : c + step]);
+    return Widen(token[c]) * cos + (second ? other : -other) * sin;
+  }
+};
+// Products of all rows of a head with a key. The compiler makes vectors of sums that are independent.
+template <class Numbers>
+HWY_INLINE void KeyScores(const FastDecodeHeads& all, const FastDecodeHead& h, Index j,
+                          const Numbers& key) {
   constexpr Index kSums = 16;
   const Index channels = all.channels;
+  for (Index r = 0; r < all.rows; ++r) {
+    const float* HWY_RESTRICT q = h.q + r * all.width;
+    float sums[kSums] = {};
+    Index c = 0;
+    for (; c + kSums <= channels; c += kSums)
+      for (Index n = 0; n < kSums; ++n) sums[n] += q[c + n] * Widen(key[c + n]);
+    for (; c < channels; ++c) sums[c % kSums] += q[c] * Widen(key[c]);
+    float sum = 0;
+    for (const float y : sums) sum += y;
+    h.x[r * kDecodeKeys + j] = sum;
+  }
+}
+template <class T>
+HWY_NOINLINE void Scores(const FastDecodeHeads& all) noexcept {
   for (Index j = 0; j < kDecodeKeys; ++j)
     for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
       const auto key = NumbersOf<T>(h->k[j]);
-      for (Index r = 0; r < all.rows; ++r) {
-        const float* HWY_RESTRICT q = h->q + r * all.width;
-        float sums[kSums] = {};
-        Index c = 0;
-        for (; c + kSums <= channels; c += kSums)
-          for (Index n = 0; n < kSums; ++n) sums[n] += q[c + n] * Widen(key[c + n]);
-        for (; c < channels; ++c) sums[c % kSums] += q[c] * Widen(key[c]);
-        float sum = 0;
-        for (const float y : sums) sum += y;
-        h->x[r * kDecodeKeys + j] = sum;
-      }
+      if (all.turns.rows != nullptr)
+        KeyScores(all, *h, j, TurnedKey<decltype(key)>{all.turns, j, key});
+      else
+        KeyScores(all, *h, j, key);
     }
 }
 template <class T>
@@ -156,6 +180,22 @@ HWY_NOINLINE void Values(const FastDecodeHeads& all) noexcept {
 
 #endif
 
+// (c + i s) (x + i y)
+void TurnRows(float* HWY_RESTRICT rows, const float* HWY_RESTRICT steps, Index stride,
+              Index count) noexcept {
+  const Index columns = stride / 2;
+  for (Index n = 1; n < count; ++n) {
+    const float *x = steps + n * stride, *y = x + columns;
+    float *cos = rows + n * stride, *sin = cos + columns;
+    for (Index i = 0; i < columns; i += kLanes) {
+      const F c = LoadF(rows + i), s = LoadF(rows + columns + i), a = LoadF(x + i),
+              b = LoadF(y + i);
+      StoreF(cos + i, hn::NegMulAdd(s, b, MulF(c, a)));
+      StoreF(sin + i, MulAddF(c, b, MulF(s, a)));
+    }
+  }
+}
+
 HWY_INLINE F StartOf(const FastDecodeRow& r, F by, Index key) {
   return r.start == nullptr ? by : AddF(LoadF(r.start + key), by);
 }
@@ -217,6 +257,7 @@ bool RescaleDecoded(const FastDecodeRow& r, float* out, Index vectors) noexcept 
 constexpr FastDecodeKernels kDecodeKernels{
     kLanes,
     {Scores<float>, Scores<Float16>, Scores<BFloat16>, Scores<Block>},
+    TurnRows,
     {PairScores<float>, PairScores<Float16>, PairScores<BFloat16>, PairScores<Block>},
     Weights,
     RescaleDecoded,

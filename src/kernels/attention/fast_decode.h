@@ -30,6 +30,15 @@ struct FastDecodeHead {
   float* out = nullptr;      // [rows][width]
   Index keys = 0;            // that have a weight, from the first on
 };
+// A rotation of keys while they are read, the same of all heads: pair k of a key (posenc/rotary/spec.h) times the complex
+// number cos + i sin.
+struct FastTurns {
+  // [kDecodeKeys][stride]: the cosines of pairs, then as many sines; interleaved: each twice. Null: keys stay.
+  const float* rows = nullptr;
+  Index stride = 0;
+  Index offset = 0, pairs = 0;  // of the window; whole vectors, as all channels of a key
+  bool interleaved = false;
+};
 // Heads whose tokens are read together. Rows: of each head.
 struct FastDecodeHeads {
   const FastDecodeHead* first = nullptr;
@@ -37,6 +46,7 @@ struct FastDecodeHeads {
   Index width = 0, channels = 0;  // of a row, and of a token
   float* sums = nullptr;          // of scores: [count][rows][lanes][lanes]
   AccessPattern access = AccessPattern::sequential;
+  FastTurns turns{};  // of scores
 };
 
 // Rows of vectors are whole vectors. Where their channels are none, the last vector holds the last `lanes` channels:
@@ -45,6 +55,8 @@ struct FastDecodeKernels {
   Index lanes;
   // By type of k (fast_type). x[r][j] = q_r.k_j of all keys and heads.
   void (*scores[4])(const FastDecodeHeads&) noexcept;
+  // Rows 1 to count - 1 behind the first one of FastTurns::rows: the first one times the complex numbers of `steps`.
+  void (*turn_rows)(float* rows, const float* steps, Index stride, Index count) noexcept;
   // x[j] = rows[j].k_j of all keys, of these channels, fewer than those of a token if it has but one vector. Rows are floats
   // and have a whole vector at least.
   void (*pair_scores[4])(float* x, const float* const* rows, const void* const* k,

@@ -131,7 +131,7 @@ template <class T>
 HWY_INLINE void FetchAhead(const FastDecodeHeads& all, const void* const* tokens, Index at,
                            Index count) {
   constexpr Index kLine = 64, kAhead = 2048;
-  const bool streams = FillsPage<T>(all);
+  const bool streams = FillsPage<T>(all) && all.turns.rows == nullptr;
   if (streams && all.access == AccessPattern::sequential) return;
   const Index first = streams ? at + count : at, end = HWY_MIN(kDecodeKeys, first + count);
   for (Index n = first; n < end; ++n) {
@@ -200,6 +200,112 @@ HWY_INLINE void TileScores(float* HWY_RESTRICT x, const float* HWY_RESTRICT q, I
     }
   }
 }
+// Products of R rows with a key that is rotated on the way, as KeyScores. Channels [begin, end) are not rotated.
+template <int R, class T>
+HWY_INLINE void AddKept(F (&c)[R], const float* HWY_RESTRICT q, Index width, const void* token,
+                        Index begin, Index end) {
+  for (Index at = begin; at < end; at += kLanes) AddChannels<R, T>(c, q + at, width, token, at);
+}
+template <int R>
+HWY_INLINE void AddProducts(F (&c)[R], const float* HWY_RESTRICT q, Index width, F y) {
+  POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = MulAddF(LoadF(q + r * width), y, c[r]);
+}
+// Pairs (x, y), half a window apart, from pair `at` of a window on.
+template <int R>
+HWY_INLINE void AddPairs(F (&c)[R], F (&e)[R], const float* HWY_RESTRICT q, Index width, F x, F y,
+                         const FastTurns& t, const float* HWY_RESTRICT cos, Index at) {
+  const F a = LoadF(cos + at), b = LoadF(cos + t.stride / 2 + at);
+  AddProducts<R>(c, q + at, width, hn::NegMulAdd(b, y, MulF(a, x)));
+  AddProducts<R>(e, q + t.pairs + at, width, MulAddF(b, x, MulF(a, y)));
+}
+// Those of whole blocks, whose scales are read once. Returns the first pair that is left.
+template <int R>
+HWY_INLINE Index AddPairsOfBlocks(F (&c)[R], F (&e)[R], const float* HWY_RESTRICT q, Index width,
+                                  const void* token, const FastTurns& t,
+                                  const float* HWY_RESTRICT cos) {
+  if (t.offset % kQ8Numbers != 0 || t.pairs % kQ8Numbers != 0) return 0;
+  const auto* first = static_cast<const std::byte*>(token) + t.offset / kQ8Numbers * kQ8Bytes;
+  const auto* second = first + t.pairs / kQ8Numbers * kQ8Bytes;
+  for (Index at = 0; at < t.pairs; at += kQ8Numbers, first += kQ8Bytes, second += kQ8Bytes) {
+    const F scale = SetF(ScaleOf(first)), other = SetF(ScaleOf(second));
+    POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes)
+        AddPairs<R>(c, e, q, width, MulF(ReadBytes(FTag(), BytesOf(first) + n), scale),
+                    MulF(ReadBytes(FTag(), BytesOf(second) + n), other), t, cos, at + n);
+  }
+  return t.pairs;
+}
+template <int R, class T>
+HWY_INLINE void TurnedScores(float* HWY_RESTRICT sums, const float* HWY_RESTRICT q, Index width,
+                             const void* token, Index channels, const FastTurns& t, Index key) {
+  const FTag d;
+  const float *cos = t.rows + key * t.stride, *sin = cos + t.stride / 2;
+  F c[R], e[R], f[R], g[R];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = e[r] = f[r] = g[r] = SetF(0);
+  AddKept<R, T>(c, q, width, token, 0, t.offset);
+  AddKept<R, T>(e, q, width, token, t.offset + 2 * t.pairs, channels);
+  q += t.offset;
+  if (t.interleaved) {
+    const auto turn = [&](Index at) HWY_ATTR {
+      // Even lanes: x cos - x' sin, odd ones x cos + x' sin, of the partner x'.
+      const F x = ReadToken<T>(token, t.offset + at), y = MulF(LoadF(sin + at), hn::Reverse2(d, x));
+      return MulAddF(LoadF(cos + at), x, hn::OddEven(y, hn::Neg(y)));
+    };
+    Index at = 0;
+    for (; at + 2 * kLanes <= 2 * t.pairs; at += 2 * kLanes) {
+      AddProducts<R>(c, q + at, width, turn(at));
+      AddProducts<R>(e, q + at + kLanes, width, turn(at + kLanes));
+    }
+    if (at < 2 * t.pairs) AddProducts<R>(c, q + at, width, turn(at));
+  } else {
+    const auto x = [&](Index pair) HWY_ATTR { return ReadToken<T>(token, t.offset + pair); };
+    const auto y = [&](Index pair) HWY_ATTR { return x(t.pairs + pair); };
+    Index at = 0;
+    if constexpr (std::is_same_v<T, Block>) at = AddPairsOfBlocks<R>(c, e, q, width, token, t, cos);
+    for (; R == 1 && at + 2 * kLanes <= t.pairs; at += 2 * kLanes) {
+      AddPairs<R>(c, e, q, width, x(at), y(at), t, cos, at);
+      AddPairs<R>(f, g, q, width, x(at + kLanes), y(at + kLanes), t, cos, at + kLanes);
+    }
+    for (; at < t.pairs; at += kLanes) AddPairs<R>(c, e, q, width, x(at), y(at), t, cos, at);
+  }
+  POSENC_UNROLL for (int r = 0; r < R; ++r)
+      StoreF(sums + r * kSumsOfRow, AddF(AddF(c[r], e[r]), AddF(f[r], g[r])));
+}
+
+// R rows of a head from row r on.
+template <bool kTurns, int R, class T>
+HWY_INLINE void RowScores(const FastDecodeHeads& all, const FastDecodeHead& h, Index key, Index r,
+                          float* HWY_RESTRICT sums) {
+  const float* q = h.q + r * all.width;
+  sums += r * kSumsOfRow;
+  if constexpr (kTurns)
+    TurnedScores<R, T>(sums, q, all.width, h.k[key], all.channels, all.turns, key);
+  else
+    KeyScores<R, T>(sums, q, all.width, h.k[key], all.channels);
+}
+// Products of all rows of some heads with kLanes keys, token by token.
+template <bool kTurns, class T>
+HWY_NOINLINE void ScoresByToken(const FastDecodeHeads& all, Index begin) noexcept {
+  const Index rows = all.rows;
+  for (Index n = 0; n < kLanes; ++n) {
+    float* sums = all.sums + n * kLanes;
+    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
+      FetchAhead<T>(all, h->k, begin + n, 1);
+      Index r = 0;
+      for (; r + 4 <= rows; r += 4) RowScores<kTurns, 4, T>(all, *h, begin + n, r, sums);
+      if (r + 2 <= rows) RowScores<kTurns, 2, T>(all, *h, begin + n, r, sums), r += 2;
+      if (r < rows) RowScores<kTurns, 1, T>(all, *h, begin + n, r, sums);
+      sums += rows * kSumsOfRow;
+    }
+  }
+  const float* sums = all.sums;
+  for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h)
+    for (Index r = 0; r < rows; ++r, sums += kSumsOfRow) {
+      F c[kLanes];
+      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = LoadF(sums + n * kLanes);
+      StoreF(h->x + r * kDecodeKeys + begin, SumOfEach(c));
+    }
+}
+// The same, head by head, some tokens side by side.
 template <class T>
 HWY_NOINLINE void ScoresByHead(const FastDecodeHeads& all, Index begin) noexcept {
   const Index rows = all.rows, width = all.width, channels = all.channels;
@@ -218,40 +324,14 @@ HWY_NOINLINE void ScoresByHead(const FastDecodeHeads& all, Index begin) noexcept
   }
 }
 template <class T>
-HWY_NOINLINE void ScoresByToken(const FastDecodeHeads& all, Index begin) noexcept {
-  const Index rows = all.rows, width = all.width, channels = all.channels;
-  for (Index j = 0; j < kLanes; ++j) {
-    float* sums = all.sums + j * kLanes;
-    for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h) {
-      const void* token = h->k[begin + j];
-      FetchAhead<T>(all, h->k, begin + j, 1);
-      Index r = 0;
-      for (; r + 4 <= rows; r += 4)
-        KeyScores<4, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
-      if (r + 2 <= rows) {
-        KeyScores<2, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
-        r += 2;
-      }
-      if (r < rows)
-        KeyScores<1, T>(sums + r * kSumsOfRow, h->q + r * width, width, token, channels);
-      sums += rows * kSumsOfRow;
-    }
-  }
-  const float* sums = all.sums;
-  for (const FastDecodeHead* h = all.first; h < all.first + all.count; ++h)
-    for (Index r = 0; r < rows; ++r, sums += kSumsOfRow) {
-      F c[kLanes];
-      POSENC_UNROLL for (Index n = 0; n < kLanes; ++n) c[n] = LoadF(sums + n * kLanes);
-      StoreF(h->x + r * kDecodeKeys + begin, SumOfEach(c));
-    }
-}
-template <class T>
 void Scores(const FastDecodeHeads& all) noexcept {
   for (Index begin = 0; begin < kDecodeKeys; begin += kLanes) {
-    if (ReadsHeads<T>(all))
+    if (all.turns.rows != nullptr)
+      ScoresByToken<true, T>(all, begin);
+    else if (ReadsHeads<T>(all))
       ScoresByHead<T>(all, begin);
     else
-      ScoresByToken<T>(all, begin);
+      ScoresByToken<false, T>(all, begin);
   }
 }
 
