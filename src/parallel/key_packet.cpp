@@ -22,6 +22,12 @@ struct PacketView {
   std::size_t bytes() const noexcept {
     return static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]) * element;
   }
+  bool is_dense() const noexcept {
+    Index next = 1;
+    for (std::size_t n = shape.size(); n-- > 0; next *= shape[n])
+      if (shape[n] > 1 && stride[n] != next) return false;
+    return true;
+  }
   void copy_to(std::byte* to) const noexcept {
     const auto size = static_cast<Index>(element);
     const std::size_t row = static_cast<std::size_t>(shape[3]) * element;
@@ -100,16 +106,37 @@ std::size_t packet_bytes(KeyedCall& c) {
   return bytes;
 }
 
-void write_packet(KeyedCall& from, std::span<std::byte> to) {
-  std::byte* at = to.data();
+std::vector<ConstBytes> packet_fields(KeyedCall& from, PacketBytes& copies) {
+  std::vector<PacketView> views;
+  std::size_t copied = 0;
   each_field(from, [&](auto& field) {
-    const PacketView v = packet_view(field);
-    v.copy_to(at);
-    at += in_lines(v.bytes());
+    views.push_back(packet_view(field));
+    if (!views.back().is_dense()) copied += views.back().bytes();
   });
+  copies.resize(copied);
+  std::vector<ConstBytes> fields;
+  std::byte* next = copies.data();
+  for (const PacketView& v : views) {
+    fields.emplace_back(v.is_dense() ? v.data : next, v.bytes());
+    if (v.is_dense()) continue;
+    v.copy_to(next);
+    next += v.bytes();
+  }
+  return fields;
 }
 
-void read_packet(std::span<const std::byte> from, KeyedCall& to) {
+std::vector<std::span<std::byte>> packet_places(std::span<const ConstBytes> fields,
+                                                std::span<std::byte> packet) {
+  std::vector<std::span<std::byte>> places;
+  std::size_t at = 0;
+  for (const ConstBytes f : fields) {
+    places.push_back(packet.subspan(at, f.size()));
+    at += in_lines(f.size());
+  }
+  return places;
+}
+
+void read_packet(ConstBytes from, KeyedCall& to) {
   const std::byte* at = from.data();
   each_field(to, [&](auto& field) {
     const std::size_t bytes = in_lines(packet_view(field).bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is by key, in one piece of memory that goes round: dense copies, and views of them.
+// What is by key and goes round: sent from where it is, received in one piece of memory.
 #pragma once
 #include <span>
 #include <vector>
@@ -11,11 +11,17 @@ namespace posenc::inline v0::detail {
 
 using PacketBytes = std::vector<std::byte, UnwrittenPages<std::byte>>;
 
-// Bytes of a packet; the same for all calls of the same shapes.
+using ConstBytes = std::span<const std::byte>;
+
+// Bytes of a packet of all fields; the same for all calls of the same shapes.
 std::size_t packet_bytes(KeyedCall&);
-void write_packet(KeyedCall& from, std::span<std::byte> to);
+// Each field of the call as dense bytes: its own memory, or a copy in `copies`.
+std::vector<ConstBytes> packet_fields(KeyedCall& from, PacketBytes& copies);
+// Their places in a packet.
+std::vector<std::span<std::byte>> packet_places(std::span<const ConstBytes> fields,
+                                                std::span<std::byte> packet);
 // Points what is by key to the packet.
-void read_packet(std::span<const std::byte> from, KeyedCall& to);
+void read_packet(ConstBytes from, KeyedCall& to);
 
 // Gradients of what is by key, in the order of each_key_heads; those that are not wanted have no memory.
 class KeyGradients {

@@ -120,9 +120,9 @@ void ring_backward(const Group& group, RingCall& call, const ConstAttentionResul
   clear_overwritten(to);
   RingGradients gradients(call, to, summed);
   const std::vector<bool> wanted = gradients.wanted_by_key();
-  // Of the keys of a step; on their way; from the rank before.
-  KeyGradients now(call.own, wanted, call.type), sent(call.own, wanted, call.type),
-      received(call.own, wanted, call.type);
+  // Of the rank's own keys, by its queries; of the keys of a step; on their way; from the rank before.
+  KeyGradients home(call.own, wanted, call.type), now(call.own, wanted, call.type),
+      sent(call.own, wanted, call.type), received(call.own, wanted, call.type);
   std::optional<Exchange> behind;
   PieceMemory memory;
   std::optional<StickParts> sticks;  // their tokens are neighbours: a piece has all queries
@@ -131,15 +131,15 @@ void ring_backward(const Group& group, RingCall& call, const ConstAttentionResul
   KeyRing ring(group, call);
   for (Index n = 0; n < ring.steps(); ++n) {
     KeyedCall& step = ring.step();
-    now.clear();
-    std::vector<const Exchange*> under_way;
-    if (ring.exchange() != nullptr) under_way.push_back(ring.exchange());
+    KeyGradients& keys = n == 0 ? home : now;
+    keys.clear();
+    std::vector<const Exchange*> under_way = ring.exchanges();
     if (behind) under_way.push_back(&*behind);
     watch.set(under_way);
     for (const RingPiece& p : call.pieces(step, ring.has_own())) {
       const KeyedCall some = RingCall::call_of(step, p);
       const ConstAttentionResult result = narrowed(whole, p.q), d_result = narrowed(d_whole, p.q);
-      const AttentionGradients& to_piece = gradients.of(p, now);
+      const AttentionGradients& to_piece = gradients.of(p, keys);
       if (sticks)
         watch.run([&](const Executor& e) {
           memory.run([&](CallArena& arena) {
@@ -160,14 +160,18 @@ void ring_backward(const Group& group, RingCall& call, const ConstAttentionResul
       behind.reset();
       now.add(received.bytes());
     }
-    std::swap(now, sent);
-    if (ring.steps() > 1)
+    if (n > 0) {
+      std::swap(now, sent);
       behind.emplace(group, Channel::gradients, group.next(), sent.bytes(), group.previous(),
                      received.bytes());
+    }
     ring.advance();
   }
-  if (behind) behind->finish();
-  gradients.finish(group, call, ring.steps() > 1 ? received : sent, executor);
+  if (behind) {
+    behind->finish();
+    home.add(received.bytes());
+  }
+  gradients.finish(group, call, home, executor);
 }
 
 }  // namespace posenc::v0::detail

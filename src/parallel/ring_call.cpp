@@ -228,24 +228,28 @@ ConstAttentionResult narrowed(const ConstAttentionResult& r, const TokenRun& run
 
 KeyRing::KeyRing(const Group& group, RingCall& call) : group_(group), keys_(call.own) {
   if (group.size() == 1) return;
-  now_.resize(packet_bytes(keys_));
-  next_.resize(now_.size());
-  write_packet(keys_, now_);
+  next_.resize(packet_bytes(keys_));
+  fields_ = packet_fields(keys_, copies_);
 }
 
 KeyedCall& KeyRing::step() {
-  if (at_ + 1 < group_.size())
-    exchange_.emplace(group_, Channel::keys, group_.next(), now_, group_.previous(), next_);
+  if (at_ + 1 == group_.size()) return keys_;
+  const std::vector<std::span<std::byte>> to = packet_places(fields_, next_);
+  for (std::size_t n = 0; n < fields_.size(); ++n)
+    if (!fields_[n].empty())
+      exchanges_.emplace_back(group_, Channel::keys, group_.next(), fields_[n], group_.previous(),
+                              to[n]);
   return keys_;
 }
 
 void KeyRing::advance() {
-  ++at_;
-  if (!exchange_) return;
-  exchange_->finish();
-  exchange_.reset();
+  if (++at_ == group_.size()) return;
+  for (Exchange& e : exchanges_) e.finish();
+  exchanges_.clear();
   now_.swap(next_);
+  if (at_ + 1 < group_.size()) next_.resize(now_.size());
   read_packet(now_, keys_);
+  fields_ = packet_fields(keys_, copies_);
 }
 
 }  // namespace posenc::v0::detail

@@ -91,19 +91,24 @@ class PieceMemory {
 class KeyRing {
  public:
   KeyRing(const Group&, RingCall&);
-  // The keys of this step; the exchange for the next one has begun.
+  // The keys of this step; the exchanges for the next one have begun.
   KeyedCall& step();
   // Waits for the keys of the next step.
   void advance();
-  const Exchange* exchange() const noexcept { return exchange_ ? &*exchange_ : nullptr; }
+  std::vector<const Exchange*> exchanges() const {
+    std::vector<const Exchange*> all;
+    for (const Exchange& e : exchanges_) all.push_back(&e);
+    return all;
+  }
   Index steps() const noexcept { return group_.size(); }
   bool has_own() const noexcept { return at_ == 0; }
 
  private:
   const Group& group_;
   KeyedCall keys_;
-  PacketBytes now_, next_;
-  std::optional<Exchange> exchange_;
+  PacketBytes copies_, now_, next_;  // now_: empty while the keys are the rank's own
+  std::vector<ConstBytes> fields_;   // of the keys of this step
+  std::deque<Exchange> exchanges_;
   Index at_ = 0;
 };
 

@@ -47,8 +47,7 @@ void ring_forward(const Group& group, RingCall& call, const AttentionResult& res
   KeyRing ring(group, call);
   for (Index n = 0; n < ring.steps(); ++n) {
     KeyedCall& step = ring.step();
-    const Exchange* const under_way[] = {ring.exchange()};
-    watch.set(std::span(under_way, ring.exchange() == nullptr ? 0 : 1));
+    watch.set(ring.exchanges());
     for (const RingPiece& p : call.pieces(step, ring.has_own())) {
       const KeyedCall some = RingCall::call_of(step, p);
       const AttentionResult sum = whole.some(p.q);

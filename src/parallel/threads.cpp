@@ -7,6 +7,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "posenc/core/error.h"
@@ -39,6 +40,8 @@ struct ThreadGroupState {
   std::mutex mutex;
   std::condition_variable moved;
   std::list<Sent> sent;
+  std::list<std::pair<Index, const UnderWay*>>
+      waiting;  // by rank, in the order in which they were started
   std::vector<Rank> all;
   bool ended = false;
 
@@ -51,12 +54,22 @@ struct ThreadGroupState {
     const std::scoped_lock lock(mutex);
     const Transfer& t = w.transfer;
     if (!w.sent) sent.push_back({self.rank, t.to, t.channel, t.sent, t.sent_bytes, &w.sent});
+    if (!w.received) waiting.emplace_back(self.rank, &w);
     moved.notify_all();
+  }
+
+  // Whether an earlier transfer of the channel has still to receive.
+  bool is_behind(const Rank& self, const UnderWay& w) const {
+    for (const auto& [rank, other] : waiting)
+      if (rank == self.rank && other->transfer.from == w.transfer.from &&
+          other->transfer.channel == w.transfer.channel)
+        return other != &w;
+    return false;
   }
 
   // Copies what has been sent to this transfer. The lock is released meanwhile.
   void receive(const Rank& self, UnderWay& w, std::unique_lock<std::mutex>& lock) {
-    if (w.received || ended) return;
+    if (w.received || ended || is_behind(self, w)) return;
     for (auto s = sent.begin(); s != sent.end(); ++s) {
       if (s->from != w.transfer.from || s->to != self.rank || s->channel != w.transfer.channel)
         continue;
@@ -72,13 +85,15 @@ struct ThreadGroupState {
       *s->taken = true;
       sent.erase(s);
       w.received = true;
+      waiting.remove({self.rank, &w});
       moved.notify_all();
       return;
     }
   }
 
   // What the transfer has sent is forgotten, once nobody copies it.
-  void withdraw(const UnderWay& w, std::unique_lock<std::mutex>& lock) {
+  void withdraw(const Rank& self, const UnderWay& w, std::unique_lock<std::mutex>& lock) {
+    waiting.remove({self.rank, &w});
     const auto mine = [&] {
       for (auto s = sent.begin(); s != sent.end(); ++s)
         if (s->taken == &w.sent) return s;
@@ -148,7 +163,7 @@ TransferState thread_finish(void* context, void* transfer, double seconds) {
   if (s != TransferState::done) {
     group.ended = true;
     group.moved.notify_all();
-    group.withdraw(*w, lock);
+    group.withdraw(self, *w, lock);
   }
   return s;
 }

@@ -27,6 +27,30 @@ double seconds_of(const std::function<void()>& fn) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// A transfer that is tested first does not get what belongs to an earlier one of its channel.
+TEST(ThreadGroup, TransfersOfAChannelArriveInOrder) {
+  const ThreadGroup group(2);
+  const Communicator from = group.communicator(0), to = group.communicator(1);
+  const std::int64_t sent[] = {3, 5};
+  std::int64_t received[] = {0, 0};
+  void* transfer[2];
+  for (int n = 0; n < 2; ++n)
+    transfer[n] = to.start(to.context, {.received = &received[n], .received_bytes = 8});
+  const auto send = [&](int n) {
+    return from.start(from.context, {.to = 1, .sent = &sent[n], .sent_bytes = 8, .from = 1});
+  };
+  void* const first = send(0);
+  EXPECT_EQ(to.test(to.context, transfer[1]), TransferState::under_way);
+  EXPECT_EQ(to.test(to.context, transfer[0]), TransferState::done);
+  void* const second = send(1);
+  EXPECT_EQ(to.test(to.context, transfer[1]), TransferState::done);
+  EXPECT_EQ(received[0], 3);
+  EXPECT_EQ(received[1], 5);
+  for (void* const t : transfer) EXPECT_EQ(to.finish(to.context, t, 1), TransferState::done);
+  for (void* const t : {first, second})
+    EXPECT_EQ(from.finish(from.context, t, 1), TransferState::done);
+}
+
 // Ranks of three that are lost at random moments, 20 times.
 TEST(LostRank, WhoLeavesEndsTheOthers) {
   const RingWorld w(96);

@@ -13,7 +13,7 @@
 // positions are the true ones. What all tokens share (tables, sinks, scales) is the same on every rank.
 //
 // Queries and keys are rotated once, before they go round; 16-bit keys are rounded then, as in a cache.
-// Memory of a rank: its own tokens, those of a neighbour twice, and backward their gradients three times.
+// Memory of a rank: its own tokens, those of a neighbour twice, and backward their gradients four times.
 // Engines between the calls: the communicator is tested between blocks of queries.
 //
 // Stick-breaking: contiguous tokens and a causal mask; parts merge from the last keys to the first, and are computed
