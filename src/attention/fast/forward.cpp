@@ -7,6 +7,7 @@
 #include "attention/call/pieces.h"
 #include "attention/fast/decode.h"
 #include "attention/fast/engine.h"
+#include "attention/fast/prefetch.h"
 #include "attention/fast/work.h"
 #include "core/element.h"
 #include "core/parallel.h"
@@ -297,6 +298,7 @@ void run_blocks(const FastCall& c, const AttentionResult& result, std::uint8_t* 
   each_piece(executor, count, tasks, [&](Index n, Index task) noexcept {
     // Later rows of a causal mask are longer: the last block first.
     const FastRowBlock& block = c.blocks[static_cast<std::size_t>(count - 1 - n)];
+    prefetch_blocks(c, block, n + tasks < count ? &block - tasks : nullptr, result.out);
     run_block(c, block, works[static_cast<std::size_t>(task)], result, left);
   });
 }
