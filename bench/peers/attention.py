@@ -8,8 +8,8 @@ arithmetic before it is timed. Needs torch and the posenc package; onnxruntime w
 they are installed: a program that is missing is named.
 
 PyTorch's fused kernel, onnxruntime and llama.cpp take a bias as an array of all pairs; flex_attention computes it (compiled,
-without a backward pass on a CPU). llama.cpp has keys and values in float16 (f16) or float32. The last row is one query against
-a cache of --keys keys.
+without a backward pass on a CPU). llama.cpp has keys and values in float16 (f16) or float32. The last rows are a batch of short
+sequences, as small models train on, and one query against a cache of --keys keys.
 """
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def in_turns(calls: dict[str, Call], rounds: int) -> dict[str, float]:
 
 
 class Row:
-    """One kind of attention on q, k and v [1, heads, tokens, dim]. The queries are the last tokens."""
+    """One kind of attention on q, k and v [batch, heads, tokens, dim]. The queries are the last tokens."""
 
-    def __init__(self, kind: str, queries: int, keys: int, heads: int, dim: int):
+    def __init__(self, kind: str, queries: int, keys: int, heads: int, dim: int, batch: int = 1):
         self.kind, self.causal, self.queries, self.keys = kind, kind in (CAUSAL, ALIBI), queries, keys
-        self.q = torch.randn(1, heads, queries, dim, requires_grad=True)
-        self.k, self.v = (torch.randn(1, heads, keys, dim, requires_grad=True) for _ in range(2))
-        self.upstream = torch.randn(1, heads, queries, dim)
+        self.q = torch.randn(batch, heads, queries, dim, requires_grad=True)
+        self.k, self.v = (torch.randn(batch, heads, keys, dim, requires_grad=True) for _ in range(2))
+        self.upstream = torch.randn(batch, heads, queries, dim)
         self.ours = posenc.torch.Attention(SCHEMES[kind], heads=heads, head_dim=dim, order="bhtd", scale=dim**-0.5)
         self.mask = torch.arange(keys - queries, keys)[:, None] >= torch.arange(keys)
         self.bias = self._bias(heads, dim)
@@ -98,7 +98,7 @@ def pytorch(row: Row) -> dict[str, Call]:
         return (scores if learns is None else scores + learns).softmax(-1) @ v
 
     calls["PyTorch, products"] = by_products
-    if row.queries > 1:
+    if row.queries > 1 and len(row.q) == 1:
         table = row.bias[0] if row.bias is not None else None
 
         def score(s: torch.Tensor, b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
@@ -117,6 +117,8 @@ def all_calls(row: Row, missing: set[str]) -> dict[str, Call]:
         k, v = row.k.detach().half(), row.v.detach().half()
         calls["posenc, keys in f16"] = lambda: row.ours(row.q, k, v, causal=row.causal, offset=row.keys - row.queries)
     calls |= pytorch(row)
+    if len(row.q) > 1:
+        return calls
     for name, make in (("onnxruntime", lambda: onnxruntime_attention(row.q, row.k, row.v, row.dense(), scale)),
                        ("llama.cpp", lambda: LlamaCpp(row.q, row.k, row.v, row.dense(), scale).calls())):
         try:
@@ -159,8 +161,8 @@ def show(row: Row, rounds: int, missing: set[str]) -> None:
         both = in_turns({name: backward(run) for name, run in trained.items()}, rounds)
     for name, ms in forward.items():
         ratio = f"{ms / forward['posenc']:6.2f} x"
-        more = f"   with gradients {both[name]:9.1f} ms  {both[name] / both['posenc']:6.2f} x" if name in both else ""
-        print(f"  {name:28} {ms:9.1f} ms  {ratio}{more}", flush=True)
+        more = f"   with gradients {both[name]:9.2f} ms  {both[name] / both['posenc']:6.2f} x" if name in both else ""
+        print(f"  {name:28} {ms:9.2f} ms  {ratio}{more}", flush=True)
 
 
 def main() -> None:
@@ -178,6 +180,8 @@ def main() -> None:
         for kind in SCHEMES:
             print(f"{tokens} tokens, {given.heads} heads of {given.dim}, {kind}")
             show(Row(kind, tokens, tokens, given.heads, given.dim), given.rounds, missing)
+    print("128 sequences of 32 tokens, 8 heads of 16")
+    show(Row(PLAIN, 32, 32, 8, 16, 128), 10 * given.rounds, missing)
     for kind in (PLAIN, ALIBI):
         print(f"1 query, {given.keys} keys, {given.heads} heads of {given.dim}, {kind}")
         show(Row(kind, 1, given.keys, given.heads, given.dim), given.rounds, missing)
