@@ -6,6 +6,7 @@
 #include "attention/call/rotation_positions.h"
 #include "attention/fast/row_blocks.h"
 #include "core/element.h"
+#include "phase/rows.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -58,6 +59,7 @@ KeyTurns::KeyTurns(const ReadyCall& c, const LoweredCall& lowered, bool reads_ke
   steps_ = arena.array<float>(kDecodeKeys * stride_);
   if (arena.counts()) return;
   positions_ = rotation_positions(spec, c.args.key_positions);
+  check_positions(positions_, "rotary");  // fill cannot throw
   std::array<std::int64_t, kDecodeKeys> at;
   for (std::size_t n = 0; n < at.size(); ++n) at[n] = static_cast<std::int64_t>(n);
   Positions first{at.data(), DType::i64, positions_.axes, kDecodeKeys};

@@ -18,8 +18,10 @@ bool turns_in_place(const RotarySpec&, Index head_dim, Index lanes) noexcept;
 
 class KeyTurns {
  public:
-  // None where the call has few queries but other stages, or reads keys otherwise than for q.k.
+  // None unless few queries read keys whose only stage is such a rotation. reads_keys_else: not only q.k reads them. Throws
+  // [attention], [rotary]: positions that the rotation does not take.
   KeyTurns(const ReadyCall&, const LoweredCall&, bool reads_keys_else, CallArena&);
+  KeyTurns(const KeyTurns&) = delete;  // plan_ may point into it
 
   bool none() const noexcept { return plan_ == nullptr; }
   // Floats of `rows` below.
