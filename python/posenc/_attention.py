@@ -171,12 +171,14 @@ def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: 
                      causal: bool | None = None, window: Sequence[int] | None = None, prefix: Any = None,
                      chunk: int | None = None, chunk_origin: Any = None, sink_tokens: int | None = None,
                      key_length: Any = None, key_visible: Any = None, visible: Any = None, query_document: Any = None,
-                     key_document: Any = None, out: Any = None) -> SelectiveAttention:
+                     key_document: Any = None, masked: Any = None, out: Any = None) -> SelectiveAttention:
     """Selective attention (Leviathan et al., 2024): keys that earlier queries of one head score positively are masked for later queries.
 
     Arguments:
         head: the query head whose scores mask.
         keep_first: the first key is never masked (the default).
+        masked: how much earlier queries mask each key, float64 [batch, keys], such as of earlier steps of decoding. The call adds
+            what its own queries mask. Such a call has no gradients.
         q, k, v, order, offset, scale, causal, window, prefix, chunk, chunk_origin, sink_tokens, key_length, key_visible, visible,
         query_document, key_document, out: as of `attend`.
 
@@ -189,7 +191,7 @@ def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: 
         "order": order, "head": head, "keep_first": keep_first, "offset": offset, "scale": scale, "causal": causal,
         "window": window, "prefix": prefix, "chunk": chunk, "chunk_origin": chunk_origin, "sink_tokens": sink_tokens,
         "key_length": key_length, "key_visible": key_visible, "visible": visible, "query_document": query_document,
-        "key_document": key_document, "out": out})
+        "key_document": key_document, "masked": masked, "out": out})
 
 
 _FARTHEST = 2 ** 63 - 1

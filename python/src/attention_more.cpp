@@ -95,6 +95,8 @@ class SelectiveAttention {
     more_.head = o.value<Index>("head", "must be a whole number").value_or(more_.head);
     more_.keep_first =
         o.value<bool>("keep_first", "must be True or False").value_or(more_.keep_first);
+    masked_ = optional_array(o.get("masked"), {"selective", "masked"}, Use::write);
+    if (masked_.given()) more_.masked = masked_.view();
     made_ = ResultArrays(call_.array(0), call_.layout(), head_size(a.v), o.get("out"),
                          o.get("log_sum_exp"));
     if (is_done(o)) return;
@@ -131,6 +133,7 @@ class SelectiveAttention {
 
  private:
   CallArguments call_;
+  Borrowed masked_;
   SelectiveOptions more_;
   ResultArrays made_;
 };

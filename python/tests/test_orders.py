@@ -365,6 +365,21 @@ def test_path_is_the_product_of_reflections(random):
         assert abs((ends[0] - ends[1]) / 2e-6 - got) < 1e-7, name
 
 
+def test_selective_goes_on_from_earlier_queries(random):
+    q, k, v = random.normal(size=(3, 9, 2, 4))
+    whole = posenc.attend_selective(q, k, v, causal=True, head=1).out
+    masked = numpy.zeros((1, 9))
+    for begin, end in ((0, 5), (5, 6), (6, 9)):
+        some = posenc.attend_selective(q[begin:end], k[:end], v[:end], causal=True, head=1, offset=begin,
+                                       masked=masked[:, :end])
+        assert numpy.abs(some.out - whole[begin:end]).max() < 1e-12
+    with pytest.raises(ValueError, match="masked"):
+        some.backward(numpy.ones_like(some.out))
+    for wrong in (numpy.zeros((1, 8)), numpy.zeros((1, 9), numpy.float32)):
+        with pytest.raises(ValueError, match="masked"):
+            posenc.attend_selective(q, k, v, causal=True, masked=wrong)
+
+
 def test_selective_takes_what_was_masked(random):
     q, k, v = random.normal(size=(3, 6, 2, 4))
     a = posenc.attend_selective(q, k, v, causal=True, head=1)
