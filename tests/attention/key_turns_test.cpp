@@ -155,6 +155,37 @@ TEST(KeyTurns, MasksAndHiddenKeysThatAreNone) {
   }
 }
 
+// Terms read keys after their rotation: gates of q.k, a row of a table times k, and q times k once more.
+TEST(KeyTurns, TermsThatReadKeys) {
+  test::Random r(9);
+  std::vector<double> levels = r.normals(12 * 64), rows = r.normals(2 * 3 * 64);
+  for (double& x : levels) x /= 8;
+  const std::vector<std::int32_t> row{0, 1, 2, 1};
+  GatesTerm gates;
+  gates.table = tensor(levels.data(), {1, 1, 12, 64});
+  gates.query.content = gates.key.content = true;
+  GatesTerm own = gates;  // gates of vectors of the query and k
+  const std::vector<float> vectors(2 * 2 * 64, 0.3f);
+  own.query.content = false;
+  ProductTerm by_row, again;
+  by_row.key.content = again.query.content = again.key.content = true;
+  by_row.lines[0] = {.row = row.data(), .count = 4, .lo = -1};
+  by_row.table = tensor(rows.data(), {1, 2, 3, 64}), again.scale = 0.1;
+  for (const Index queries : {1, 2}) {
+    own.query.given = heads(vectors.data(), queries, 2, 64);
+    for (const Term& term : {Term(gates), Term(own), Term(by_row), Term(again)}) {
+      TurnCall call(turned_specs()[0], queries, 200, 2, 2, 10);
+      call.place();
+      call.args.terms = std::span(&term, 1);
+      AttentionArgs exact = call.args;
+      exact.exact = true;
+      EXPECT_TRUE(is_fast(call.args));
+      EXPECT_EQ(differences(of_attend(call.args), of_attend(exact), kFloatError, kFloatError), "")
+          << queries;
+    }
+  }
+}
+
 TEST(KeyTurns, OtherTypesOfKeys) {
   for (const RotarySpec& spec : turned_specs()) {
     for (const Index queries : {1, 2, 4}) {
