@@ -155,6 +155,17 @@ TEST(KeyTurns, MasksAndHiddenKeysThatAreNone) {
   }
 }
 
+// A hidden key may have any position, the largest number of the type too.
+TEST(KeyTurns, HiddenKeysWithoutAPosition) {
+  TurnCall call(turned_specs()[0], 2, 700, 4, 1, 5);
+  call.place();
+  std::vector<std::uint8_t> there(700, 1);
+  for (std::size_t j = 600; j < there.size(); ++j)
+    there[j] = 0, call.k_whole[j] = std::numeric_limits<std::int64_t>::max();
+  call.args.mask.key_visible = tensor(std::as_const(there).data(), {1, 700});
+  EXPECT_EQ(call.wrong_in_place(), "");
+}
+
 // Terms read keys after their rotation: gates of q.k, a row of a table times k, and q times k once more.
 TEST(KeyTurns, TermsThatReadKeys) {
   test::Random r(9);

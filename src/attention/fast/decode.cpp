@@ -101,12 +101,18 @@ void find_tokens(const DecodeCall& d, const DecodeTokens& t, int region, const U
   }
 }
 
-// The same where another head has found them: keys of a batch entry lie alike.
+// The same where they are found for another head: `heads` further in memory.
 void take_tokens(const DecodeTokens& t, Index heads, const DecodeWork& w,
                  std::span<const void*> from, std::span<const void*> to) noexcept {
   const Index bytes = heads * t.x->head_stride * size_of(t.x->dtype);
   for (std::size_t n = 0; n < to.size(); ++n)
     to[n] = from[n] == w.zeros.data() ? from[n] : static_cast<const std::byte*>(from[n]) + bytes;
+}
+// Whether tokens of two units differ in nothing but the head: the same keys of the same row, none of them copied.
+bool lie_alike(const DecodeCall& d, const Unit& a, const Unit& b) noexcept {
+  const bool copied = d.k.copied || d.v.copied || d.c.copy_bytes != 0;
+  return !copied && d.c.regions.none() && a.block->rows.row == b.block->rows.row &&
+         a.seen.begin == b.seen.begin && a.seen.end == b.seen.end;
 }
 
 // Of the blocks of a piece those that see some of the keys, in w.units. Returns how many.
@@ -125,16 +131,13 @@ std::size_t find_units(const DecodeCall& d, const DecodeScans& scans,
       for (const RowGroup& g : b.groups) u.regions |= d.c.regions.of(g, keys);
       u.region = std::countr_zero(u.regions) - 1;
     }
-    const Unit* found = count > 1 ? &w.units[0] : nullptr;
-    if (found != nullptr && d.c.regions.none() && !d.k.copied && !d.v.copied &&
-        d.c.copy_bytes == 0 && found->block->rows.row == b.rows.row &&
-        found->seen.begin == seen.begin && found->seen.end == seen.end) {
-      const Index heads = d.c.group(b.rows.head) - d.c.group(found->block->rows.head);
-      take_tokens(d.k, heads, w, found->k, u.k), take_tokens(d.v, heads, w, found->v, u.v);
-      continue;
+    if (const Unit& first = w.units[0]; count > 1 && lie_alike(d, first, u)) {
+      const Index heads = d.c.group(b.rows.head) - d.c.group(first.block->rows.head);
+      take_tokens(d.k, heads, w, first.k, u.k), take_tokens(d.v, heads, w, first.v, u.v);
+    } else {
+      find_tokens(d, d.tokens_of(u.region), u.region, u, w, u.k, u.k_copies);
+      find_tokens(d, d.v, -1, u, w, u.v, u.v_copies);
     }
-    find_tokens(d, d.tokens_of(u.region), u.region, u, w, u.k, u.k_copies);
-    find_tokens(d, d.v, -1, u, w, u.v, u.v_copies);
   }
   return count;
 }

@@ -33,6 +33,7 @@ struct DecodeTokens {
 
 // The last vector of a row of q holds the last channels, as FastDecodeKernels reads a token.
 void place_tail(const DecodeTokens&, Index lanes, float* q) noexcept;
+
 // A block of rows that read the same keys.
 struct DecodeBlock {
   FastRowBlock rows{};

@@ -17,13 +17,16 @@ bool is_single_rotation(const ReadyCall& c) noexcept {
          a.regions.empty();
 }
 
-// Positions of a row of keys that follow each other on all axes, from the first one on.
+// Positions of a row of keys that follow each other on all axes, from the first one on. Unsigned: any position has a next
+// one.
 Index run_of(const Positions& p, Index first) noexcept {
   if (p.type == DType::f64) return 1;
+  const auto at = [&](Index axis, Index n) {
+    return static_cast<std::uint64_t>(integer_position(p, axis, 0, n));
+  };
   const auto follows = [&](Index n) {
     for (Index axis = 0; axis < p.axes; ++axis)
-      if (integer_position(p, axis, 0, n) != integer_position(p, axis, 0, first) + (n - first))
-        return false;
+      if (at(axis, n) - at(axis, first) != static_cast<std::uint64_t>(n - first)) return false;
     return true;
   };
   Index end = first + 1;

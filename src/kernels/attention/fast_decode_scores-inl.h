@@ -89,25 +89,29 @@ HWY_INLINE void KeyScores(float* HWY_RESTRICT sums, const float* HWY_RESTRICT q,
       AddF(c[0][r], c[n][r]);
   POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(sums + r * kSumsOfRow, c[0][r]);
 }
-// The same of a key in blocks: the products of a block, then its scale.
+// c[r * kStep] += products of R rows with a block of a key: those of its bytes, then the scale.
+template <int R, int kStep>
+HWY_INLINE void AddBlock(F* c, const float* HWY_RESTRICT q, Index width, const std::byte* block) {
+  F sum[R];
+  POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
+    const F y = ReadBytes(FTag(), BytesOf(block) + n);
+    POSENC_UNROLL for (int r = 0; r < R; ++r) {
+      const F z = LoadF(q + r * width + n);
+      sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
+    }
+  }
+  const F scale = SetF(ScaleOf(block));
+  POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kStep] = MulAddF(sum[r], scale, c[r * kStep]);
+}
+// The same of a key in blocks.
 template <int R, class T, std::enable_if_t<std::is_same_v<T, Block>, int> = 0>
 HWY_INLINE void KeyScores(float* HWY_RESTRICT sums, const float* HWY_RESTRICT q, Index width,
                           const void* token, Index channels) {
   F c[R];
   POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = SetF(0);
   const auto* block = static_cast<const std::byte*>(token);
-  for (Index at = 0; at < channels; at += kQ8Numbers, block += kQ8Bytes) {
-    F sum[R];
-    POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
-      const F y = ReadBytes(FTag(), BytesOf(block) + n);
-      POSENC_UNROLL for (int r = 0; r < R; ++r) {
-        const F z = LoadF(q + r * width + at + n);
-        sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
-      }
-    }
-    const F scale = SetF(ScaleOf(block));
-    POSENC_UNROLL for (int r = 0; r < R; ++r) c[r] = MulAddF(sum[r], scale, c[r]);
-  }
+  for (Index at = 0; at < channels; at += kQ8Numbers, block += kQ8Bytes)
+    AddBlock<R, 1>(c, q + at, width, block);
   POSENC_UNROLL for (int r = 0; r < R; ++r) StoreF(sums + r * kSumsOfRow, c[r]);
 }
 template <class T>
@@ -119,14 +123,14 @@ template <class T>
 HWY_INLINE bool FillsPage(const FastDecodeHeads& all) {
   return all.count * BytesOfToken<T>(all.channels) >= 4096;
 }
-// Whether some tokens of one head are read before the next head: where each is a stream, or where many rows of q meet each.
-// Others are read in their order in memory.
+// Whether some tokens of one head are read before the next head: where each token is a stream, or where many rows of q are
+// multiplied with each. Others are read in their order in memory.
 template <class T>
 HWY_INLINE bool ReadsHeads(const FastDecodeHeads& all) {
   return all.rows >= 8 || FillsPage<T>(all);
 }
-// To the first cache, while a head of tokens [at, at + count) is read: what follows them in memory. Of streams the same head
-// of the next tokens, unless the machine follows streams by itself.
+// Loads to the first cache, while a head of tokens [at, at + count) is read, what follows them in memory. If tokens are
+// streams, it loads the same head of the next tokens instead, or nothing where the machine follows streams by itself.
 template <class T>
 HWY_INLINE void FetchAhead(const FastDecodeHeads& all, const void* const* tokens, Index at,
                            Index count) {
@@ -152,26 +156,14 @@ HWY_INLINE void AddTokens(F (&c)[kLanes], const float* HWY_RESTRICT q, Index wid
     POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] = MulAddF(z[r], y, c[r * kKeys + j]);
   }
 }
-// All channels of keys in blocks: the products of a block, then its scale.
+// All channels of keys in blocks.
 template <int R>
 HWY_INLINE void AddBlocks(F (&c)[kLanes], const float* HWY_RESTRICT q, Index width,
                           const void* const* k, Index channels) {
   constexpr int kKeys = static_cast<int>(kLanes) / R;
   for (Index at = 0; at < channels; at += kQ8Numbers)
-    POSENC_UNROLL for (int j = 0; j < kKeys; ++j) {
-      const auto* block = static_cast<const std::byte*>(k[j]) + at / kQ8Numbers * kQ8Bytes;
-      F sum[R];
-      POSENC_UNROLL for (Index n = 0; n < kQ8Numbers; n += kLanes) {
-        const F y = ReadBytes(FTag(), BytesOf(block) + n);
-        POSENC_UNROLL for (int r = 0; r < R; ++r) {
-          const F z = LoadF(q + r * width + at + n);
-          sum[r] = n == 0 ? MulF(z, y) : MulAddF(z, y, sum[r]);
-        }
-      }
-      const F scale = SetF(ScaleOf(block));
-      POSENC_UNROLL for (int r = 0; r < R; ++r) c[r * kKeys + j] =
-          MulAddF(sum[r], scale, c[r * kKeys + j]);
-    }
+    POSENC_UNROLL for (int j = 0; j < kKeys; ++j) AddBlock<R, kKeys>(
+        c + j, q + at, width, static_cast<const std::byte*>(k[j]) + at / kQ8Numbers * kQ8Bytes);
 }
 
 // R rows of a head and kLanes keys.
