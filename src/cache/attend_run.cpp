@@ -200,10 +200,9 @@ std::vector<NamedArray> plan_inputs(const LoweredState& plan, std::span<const Na
         refuse_field(kCache, name, "must be a token array of the pool, because it belongs to keys");
       if (has(kQueries))
         refuse_field(kCache, name, "is not supported: it has a number for each pair of tokens");
-      const auto array = std::find_if(arrays.begin(), arrays.end(),
-                                      [&](const TokenArray& a) { return a.name == name; });
-      if (array != arrays.end())
-        all.push_back({array->name, keys.gather(static_cast<std::size_t>(array - arrays.begin()))});
+      const std::size_t array = token_array_index(keys.s, name);
+      if (array < arrays.size())
+        all.push_back({arrays[array].name, keys.gather(array)});
       else if (!input.optional)
         refuse_field(kCache, name,
                      "must be a token array of the pool, because " + scheme.name() + " reads it");

@@ -52,7 +52,8 @@ struct Change {
 struct CacheRotation {
   explicit CacheRotation(const RotarySpec&, KeyType);
 
-  RotarySpec spec, any_length;
+  RotarySpec spec;
+  RotarySpec any_length;  // the same without a range of lengths
   bool rotates = false;
   bool any_shift = true;              // its rotation depends on distances only
   RotaryPlan narrow;                  // f32

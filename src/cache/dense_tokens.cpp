@@ -7,6 +7,16 @@
 
 namespace posenc::inline v0::detail {
 
+void read_tokens(const CacheState& s, const ConstHeads& pages, KeyType type,
+                 const Heads& to) noexcept {
+  Index token = 0;
+  for (const PageUse& u : s.sequence.uses)
+    for_each_run(u.there, [&](Index slot, Index n) {
+      read_stored(token_range(pages, u.page, slot, n), type, token_range(to, 0, token, n));
+      token += n;
+    });
+}
+
 Heads DenseTokens::floats(std::optional<FloatTokens>& memory, Index channels, KeyType type) const {
   const Index n = s_.sequence.tokens;
   memory.emplace(n, s_.pool->sizes.heads, channels, wide_ || type == KeyType::f64);
@@ -17,18 +27,9 @@ Heads DenseTokens::keys() {
   return floats(keys_, s_.pool->sizes.head_dim, s_.pool->sizes.key_type);
 }
 
-void DenseTokens::read(const ConstHeads& pages, KeyType type, const Heads& to) const {
-  Index token = 0;
-  for (const PageUse& u : s_.sequence.uses)
-    for_each_run(u.there, [&](Index slot, Index n) {
-      read_stored(token_range(pages, u.page, slot, n), type, token_range(to, 0, token, n));
-      token += n;
-    });
-}
-
 Heads DenseTokens::stored_keys() {
   const Heads all = keys();
-  read(s_.pool->keys, s_.pool->sizes.key_type, all);
+  read_tokens(s_, s_.pool->keys, s_.pool->sizes.key_type, all);
   return all;
 }
 
@@ -36,7 +37,7 @@ Heads DenseTokens::values() {
   const PoolSizes& sizes = s_.pool->sizes;
   const KeyType type = sizes.values_in_keys ? sizes.key_type : sizes.value_type;
   const Heads all = floats(values_, sizes.value_dim, type);
-  read(s_.pool->readable_values(), type, all);
+  read_tokens(s_, s_.pool->readable_values(), type, all);
   return all;
 }
 

@@ -2,13 +2,15 @@
 // All tokens of a cache as dense tensors, for attention that reads no pages.
 #pragma once
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "cache/cache_state.h"
 #include "cache/stored_numbers.h"
 
 namespace posenc::inline v0::detail {
+
+// Of pages of keys or values, all tokens to [1, tokens, heads, channels] of f64 or f32.
+void read_tokens(const CacheState&, const ConstHeads& pages, KeyType, const Heads& to) noexcept;
 
 class DenseTokens {
  public:
@@ -25,7 +27,6 @@ class DenseTokens {
 
  private:
   Heads floats(std::optional<FloatTokens>&, Index channels, KeyType) const;
-  void read(const ConstHeads& pages, KeyType, const Heads& to) const;
 
   const CacheState& s_;
   bool wide_;

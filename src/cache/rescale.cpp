@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another rotation: keys are kept, or moved once from where they were rotated to where they are now.
 #include "cache/cache_state.h"
-#include "cache/stored_numbers.h"
-#include "core/head_views.h"
+#include "cache/dense_tokens.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -10,12 +9,6 @@
 namespace posenc::inline v0 {
 namespace detail {
 namespace {
-
-// The cache knows which rotation each key has, and checks lengths itself.
-RotarySpec for_any_length(RotarySpec s) {
-  for (RotaryBlock& b : s.blocks) b.spectrum.valid_from = 0, b.spectrum.valid_to = kUnbounded;
-  return s;
-}
 
 // A page of the cache with the slots of all its uses; where its keys go.
 struct MovedPage {
@@ -148,7 +141,7 @@ MoveVerdict KeyCache::rescale(const RotarySpec& spec, const RescaleOptions& opti
   auto rotation = std::make_shared<const CacheRotation>(spec, s.pool->sizes.key_type);
   MoveVerdict verdict = MoveVerdict::kept;
   if (s.keeping == KeyKeeping::anchored && s.sequence.tokens > 0) {
-    const RotarySpec from = for_any_length(s.rotation->spec), to = for_any_length(spec);
+    const RotarySpec &from = s.rotation->any_length, &to = rotation->any_length;
     const Rerotation can = can_rerotate(from, to);
     if (can.verdict == MoveVerdict::refused)
       refuse_field(kCache, "rescale", "refused: " + can.reason);
@@ -181,18 +174,9 @@ void KeyCache::read_keys(const Heads& out, const Executor& executor) const {
   const CacheRotation& r = *s.rotation;
   if (out.dtype == DType::f64 && !r.wide)
     refuse_field(kCache, "out", "must be f32 with the precision ggml", "f64");
-  const RotarySpec spec = for_any_length(r.spec);
   const OwnedPositions now = positions();
   std::vector<Index> rotated_at;
-  Index token = 0;
-  for (std::size_t use = 0; use < s.sequence.uses.size(); ++use) {
-    const PageUse& u = s.sequence.uses[use];
-    for_each_run(u.there, [&](Index slot, Index n) {
-      read_stored(s.pool->key_slots(u.page, slot, n), sizes.key_type,
-                  token_range(out, 0, token, n));
-      token += n;
-    });
-  }
+  read_tokens(s, s.pool->keys, sizes.key_type, out);
   if (!r.rotates || size() == 0) return;
   if (s.keeping == KeyKeeping::unrotated) {
     const RotaryPlan& plan = out.dtype == DType::f64 ? *r.wide : r.narrow;
@@ -203,7 +187,7 @@ void KeyCache::read_keys(const Heads& out, const Executor& executor) const {
       for_each_slot(u.there,
                     [&](Index slot) { rotated_at.push_back(s.pool->anchors(u.page, axis)[slot]); });
   const OwnedPositions before{std::move(rotated_at), static_cast<std::int32_t>(s.axes())};
-  rerotate(out, spec, before, spec, now, executor);
+  rerotate(out, r.any_length, before, r.any_length, now, executor);
 }
 
 }  // namespace posenc::v0
