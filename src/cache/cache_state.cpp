@@ -7,18 +7,24 @@
 
 namespace posenc::inline v0::detail {
 
+namespace {
+
+RotarySpec for_any_length(RotarySpec s) {
+  for (RotaryBlock& b : s.blocks) b.spectrum.valid_from = 0, b.spectrum.valid_to = kUnbounded;
+  return s;
+}
+
+}  // namespace
+
 CacheRotation::CacheRotation(const RotarySpec& s, KeyType type)
     : spec(s),
-      any_length(s),
+      any_length(for_any_length(s)),
       rotates(!s.blocks.empty()),
       any_shift(s.precision == Precision::exact),
-      narrow(s, DType::f32, {.outside = OutsideRange::allow}) {
-  for (RotaryBlock& b : any_length.blocks)
-    b.spectrum.valid_from = 0, b.spectrum.valid_to = kUnbounded;
-  if (s.precision != Precision::ggml)
-    wide.emplace(s, DType::f64, PlanOptions{.outside = OutsideRange::allow});
+      narrow(any_length, DType::f32) {
+  if (s.precision != Precision::ggml) wide.emplace(any_length, DType::f64);
   if (type == KeyType::f16 || type == KeyType::bf16)
-    sixteen.emplace(s, static_cast<DType>(type), PlanOptions{.outside = OutsideRange::allow});
+    sixteen.emplace(any_length, static_cast<DType>(type));
 }
 
 void check_rotation(const RotarySpec& s, const PoolState& pool, KeyKeeping keeping) {

@@ -7,6 +7,7 @@
 #include "core/convert.h"
 #include "core/element.h"
 #include "posenc/cache/snapshot.h"
+#include "posenc/scaling/longrope.h"
 #include "support/refusal.h"
 
 namespace posenc::test::cache_limits {
@@ -41,6 +42,33 @@ TEST(CacheLimits, PagesOfEverySize) {
       cache.evict(300, 310), cache.compact();
       EXPECT_EQ(cache.pages(), (590 + size - 1) / size);
     }
+  }
+}
+
+// Long factors hold from a length on that the cache does not have yet: the program knows how long the text will be.
+TEST(CacheLimits, ShortCachesOfALongScaling) {
+  LongRope scaling;
+  scaling.short_factor.assign(16, 1), scaling.long_factor.assign(16, 1.5);
+  scaling.original_context = 4096, scaling.switch_rule = LongRopeSwitch::per_call;
+  scaling.factor = 8;
+  const Rope rope{.head_dim = 32, .base = 10000, .pairing = Pairing::half_split};
+  const RotarySpec spec = resolve(rope, scaling, {.length = 8000});
+  ASSERT_EQ(spec.valid_from(), 4097);
+  for (const KeyType type : {KeyType::f32, KeyType::f64}) {
+    PoolSizes sizes = cache_sizes();
+    sizes.key_type = type;
+    const double rounding = type == KeyType::f64 ? 1e-12 : 5e-6;
+    KeyCache anchored(PagePool(sizes), spec);
+    KeyCache unrotated(PagePool(sizes), spec, KeyKeeping::unrotated);
+    for (KeyCache* c : {&anchored, &unrotated}) append_random(*c, 0, 5);
+    EXPECT_LT(largest_difference(attend_floats(unrotated, 5), attend_floats(anchored, 5)), 5e-6);
+    EXPECT_LT(largest_difference(attend_ones(unrotated, 5), attend_ones(anchored, 5)), rounding);
+    std::vector<double> a(5 * 2 * 32), b = a;
+    anchored.read_keys(heads(a.data(), 5, 2, 32)), unrotated.read_keys(heads(b.data(), 5, 2, 32));
+    EXPECT_LT(largest_difference(a, b), rounding);
+    EXPECT_EQ(anchored.rescale(cache_rope(), {.keys = OtherRotation::move}), MoveVerdict::moved);
+    EXPECT_EQ(anchored.rescale(spec, {.keys = OtherRotation::move}), MoveVerdict::moved);
+    EXPECT_LT(largest_difference(attend_ones(unrotated, 5), attend_ones(anchored, 5)), rounding);
   }
 }
 
