@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decode step of a random Llama (2 layers, 8 heads of 128) after many cached keys: transformers' DynamicCache and posenc's KeyCache in turn.
 
-python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--accelerate] [--moves] [--maps] [TOKENS ...]
+python hf_cache.py [--threads N] [--rounds N] [--dtype TYPE] [--accelerate] [--moves] [--maps [--new N]] [TOKENS ...]
 
 Prints medians of milliseconds and the ratio of each pair. Keys are random numbers: only time is measured. With --moves evict, shift,
-fork and append of half the tokens are timed too. With --accelerate posenc computes the attention of all caches. With --maps a step under
-distance maps is timed instead, with a rotated copy of the keys and without one.
+fork and append of half the tokens are timed too. With --accelerate posenc computes the attention of all caches. With --maps a step of
+N new tokens under distance maps is timed instead, with a rotated copy of the keys, without one, and with DynamicCache.
 """
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import transformers
 
 import posenc
 from posenc.hf import KeyCache, accelerate, restore
+from posenc.hf._distance_map import SEEN, Seen
 
 transformers.logging.set_verbosity_error()
 HEADS, CHANNELS = 8, 128
@@ -62,19 +63,22 @@ MAPS = {"none": None, "Self-Extend": functools.partial(posenc.self_extend, windo
         "ReRoPE": functools.partial(posenc.rerope, window=1024)}
 
 
-def maps(net: torch.nn.Module, tokens: int, dtype: torch.dtype, rounds: int) -> None:
-    """Prints medians of a step under each map."""
-    ids = torch.ones(1, 1, dtype=torch.long)
+def maps(net: torch.nn.Module, tokens: int, dtype: torch.dtype, rounds: int, new: int) -> None:
+    """Prints medians of a step of `new` tokens under each map."""
+    ids = torch.ones(1, new, dtype=torch.long)
     for name, distance_map in MAPS.items():
         accelerate(net, distance_map=distance_map)
         said = []
-        for kind in ("KeyCache", "unrotated") if distance_map else ("KeyCache",):
+        for kind in ("KeyCache", "unrotated", "DynamicCache") if distance_map else ("KeyCache", "DynamicCache"):
             cache = filled(kind, net, tokens, dtype)
+            if kind == "DynamicCache":
+                seen = cache.__dict__[SEEN] = Seen()
+                seen.data = torch.arange(tokens)[None]
             with torch.no_grad():
                 times = [timed(lambda: net(ids, past_key_values=cache, use_cache=True)) for _ in range(rounds + 2)]
             said.append(f"{kind} {statistics.median(times[2:]):.1f} ms (at first {times[0]:.1f}, {times[1]:.1f})")
         restore(net)
-        print(f"{tokens} keys, {dtype}, {name}: " + ", ".join(said))
+        print(f"{tokens} keys, {new} new, {dtype}, {name}: " + ", ".join(said))
 
 
 def main() -> None:
@@ -86,13 +90,14 @@ def main() -> None:
     words.add_argument("--accelerate", action="store_true", help="attention by posenc")
     words.add_argument("--moves", action="store_true", help="evict, shift, fork and append in place of steps")
     words.add_argument("--maps", action="store_true", help="steps under distance maps")
+    words.add_argument("--new", type=int, default=1, help="tokens of such a step")
     given = words.parse_args()
     torch.set_num_threads(given.threads)
     dtype = getattr(torch, given.dtype)
     net = model(dtype)
     if given.maps:
         for tokens in given.tokens:
-            maps(net, tokens, dtype, given.rounds)
+            maps(net, tokens, dtype, given.rounds, given.new)
         return
     if given.accelerate:
         accelerate(net)

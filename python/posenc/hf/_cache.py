@@ -51,7 +51,7 @@ class KeyCache(Cache):
     model's frequencies; "unrotated" keeps them as they are before the rotation too, and rotates all of them when the frequencies
     change (dynamic scalings, LongRoPE, other rope_parameters).
     Under a distance map keys are always kept as they are before the rotation. "rotated" keeps a copy too, rotated by the map, so that
-    a step with one token rotates few keys; "unrotated" keeps none and rotates all keys in each step.
+    a step with few tokens rotates few keys; "unrotated" keeps none and rotates all keys in each step.
 
     No operation computes keys again: below the first layer, keys come from hidden states that saw other positions.
     """

@@ -4,12 +4,11 @@
 
 The model's rotations return q and k unchanged, so caches store keys without a rotation. The attention rotates q and k by the
 positions of each region. The positions of cached keys are stored with the cache. KeyCache also has a rotated copy of the keys for steps
-with one token.
+with few tokens.
 """
 from __future__ import annotations
 
 import contextvars
-import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
 
@@ -22,7 +21,8 @@ import posenc
 from ._cache_rows import Encoding, Rows, arguments, computes, made_of, makes_rows
 from ._kept import hook, hook_after, put
 from ._map_gradients import Attend
-from ._map_regions import DistanceMap, key_positions, keys_stay, one_axis, refuse, regions_of
+from ._map_regions import DistanceMap, one_axis, refuse, regions_of
+from ._map_steps import Steps, orders
 from ._probe import Form, Function
 from ._report import Calls
 from ._rotation import _methods, _wanted
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAP = "_posenc_distance_map"  # an attribute of each layer
 UNROTATED = "_posenc_unrotated"  # marks functions that return q and k unchanged
 _ROTARY = "_posenc_rotary"
-_SEEN = "_posenc_positions"  # an attribute of a cache
+SEEN = "_posenc_positions"  # an attribute of a cache
 
 
 class Rotary:
@@ -171,11 +171,7 @@ class Layers:
     def __init__(self, distance_map: DistanceMap) -> None:
         self.map = distance_map
         self._last: Any = None  # positions, and the regions of them
-        self._at: Any = None  # regions, and the positions of keys in them
-
-    @functools.cached_property
-    def _keys_stay(self) -> bool:
-        return keys_stay(self.map)
+        self.steps = Steps(distance_map)
 
     def __deepcopy__(self, memo: Any) -> Layers:
         return Layers(self.map)
@@ -198,37 +194,21 @@ class Layers:
             refuse("distance_map requires positions that are equal on all axes, as those of text are", f"others on {max(new.shape[0], places.shape[0])} axes")
         if places.shape[-1] != key.shape[2]:
             refuse(f"a cache must keep all {places.shape[-1]} keys in order under a distance map", key.shape[2])
-        regions = [{**r, "rotation": rotation} for r in self._regions(new, places)]
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-        learns = torch.is_grad_enabled() and query.requires_grad
-        rotated = None if learns else self._rotated(call, key, new, places, rotation)
-        if rotated is not None:
-            regions = [{n: r[n] for n in ("chunk", "low", "high")} | {"q": _turned(q, rotation, r["query"]), "k": rotated} for r in regions]
-        more = options()
+        more, regions = options(), self._regions(new, places)
         for name in ("bias", "visible", "key_visible"):
             if torch.is_grad_enabled() and getattr(more.get(name), "requires_grad", False):
                 refuse("a mask must not require a gradient under a distance map", name)
-        if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):
-            # Padding, or tokens that moved: masks go by the order of the cache all the same.
-            first = more.pop("offset")
-            more.update(query_order=torch.arange(query.shape[2]) + (0 if first == "start" else first), key_order=torch.arange(key.shape[2]))
-        more.update(regions=regions, query_positions=new, key_positions=places)
+        if more.get("causal") and bool((places[:, 1:] <= places[:, :-1]).any()):  # padding, or tokens that moved
+            orders(more, query.shape[2], key.shape[2])
+        more.update(query_positions=new, key_positions=places)
+        if not torch.is_grad_enabled() or not any(x is not None and x.requires_grad for x in (q, k, v, more["sink"])):
+            with torch.no_grad():
+                out = self.steps.attend(call.own, rotation, regions, (q, k, v), more)
+            if out is not None:
+                return out
+        more["regions"] = [{**r, "rotation": rotation} for r in regions]
         return Attend.apply(more, q, k, v, more.pop("sink"))  # type: ignore[no-any-return]
-
-    def _rotated(self, call: Call, key: Tensor, new: Tensor, places: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
-        """The keys of a KeyCache [batch, tokens, heads, channels], each rotated by its position in the region that it has with the only
-        query; None: the call rotates."""
-        from ._cache_layer import KeyLayer
-
-        layer = call.own
-        if new.shape[-1] != 1 or not isinstance(layer, KeyLayer) or layer.owner.keeps_raw or not layer.holds(key, 1) or not self._keys_stay:
-            return None
-        regions = self._regions(new, places)
-        if self._at is None or self._at[0] is not regions:
-            self._at = regions, key_positions(regions, new, places)
-        with torch.no_grad():
-            found = layer.mapped.view(key, layer.low, self._at[1], plan)
-        return None if found is None else found.transpose(1, 2)
 
     def _rotation(self, call: Call, query: Tensor, key: Tensor) -> tuple[Made, posenc.RotaryPlan]:
         """The rows that the layer would have rotated by, and a plan that computes them."""
@@ -253,7 +233,7 @@ class Layers:
         if isinstance(cache, KeyCache):
             tokens = cache.tokens
             return tokens.positions.view(tokens.positions.base, tokens.end + made.positions.shape[-1])
-        seen: Seen = cache.__dict__.setdefault(_SEEN, Seen())
+        seen: Seen = cache.__dict__.setdefault(SEEN, Seen())
         return seen.with_new(call.past, made)  # type: ignore[no-any-return]
 
     def _regions(self, new: Tensor, places: Tensor) -> list[dict[str, Any]]:
@@ -285,13 +265,6 @@ def _pairs(rows: Rows, form: Form) -> Iterator[Tensor]:
     for x in rows:
         x = x[0, :, : x.shape[-1] // 2] if form.first or form.columns == "duplicated" else x[0]
         yield x[:, ::2] if form.columns == "repeated" else x
-
-
-def _turned(q: Tensor, plan: posenc.RotaryPlan, at: Tensor) -> Tensor:
-    """A copy of q [batch, tokens, heads, channels], rotated."""
-    q = q.clone()
-    plan.rotate_(q, positions=at, order="bthd")
-    return q
 
 
 def _plan(rotary: Rotary, made: Made, asked: Turned, channels: int, offset: int, dtype: torch.dtype) -> posenc.RotaryPlan:

@@ -60,11 +60,12 @@ def keys_stay(distance_map: DistanceMap) -> bool:
 
 
 def key_positions(regions: Sequence[Mapping[str, Any]], query: Tensor, keys: Tensor) -> Tensor:
-    """Of each key in the first region that contains it, for one query [batch or 1, 1] and keys [batch or 1, tokens]; 0 in none."""
-    at = torch.zeros_like(keys)
+    """[batch or 1, queries, keys]: of each key in the first region that contains the pair, for queries and keys [batch or 1, tokens]; 0 in
+    none."""
+    at = torch.zeros_like(keys)[:, None]
     for r in reversed(regions):
-        apart = torch.div(query, r["chunk"], rounding_mode="floor") - torch.div(keys, r["chunk"], rounding_mode="floor")
+        apart = torch.div(query, r["chunk"], rounding_mode="floor")[..., None] - torch.div(keys, r["chunk"], rounding_mode="floor")[:, None]
         low, high = r["low"], r["high"]
         inside = torch.ones_like(apart, dtype=torch.bool) if low is None else apart >= low
-        at = torch.where(inside if high is None else inside & (apart <= high), r["key"], at)
+        at = torch.where(inside if high is None else inside & (apart <= high), r["key"][:, None], at)
     return at

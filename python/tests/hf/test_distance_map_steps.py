@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a KeyCache under a distance map, which read a rotated copy of the keys, after all that a cache may do, beside a dense sum in float64."""
+"""Steps of a KeyCache under a distance map, which read a rotated copy of the keys, after all that a cache may do, beside a dense sum in float64.
+
+A step has one new token, or several: a chunk of the prompt, a further turn, tokens that another model proposes."""
 import copy
 import functools
 import importlib.util
@@ -10,7 +12,8 @@ import pytest
 import torch
 import transformers
 
-from posenc.hf import KeyCache, accelerate, restore
+import posenc
+from posenc.hf import KeyCache, _map_steps, accelerate, restore
 
 _spec = importlib.util.spec_from_file_location("test_distance_map_shared", pathlib.Path(__file__).with_name("test_distance_map.py"))
 shared = importlib.util.module_from_spec(_spec)
@@ -54,7 +57,7 @@ class Program:
         with torch.no_grad():
             logits = self.model(torch.tensor([ids]), past_key_values=self.cache, position_ids=torch.tensor([at]), use_cache=True).logits
         self.tokens, self.at = self.tokens + ids, self.at + at
-        self.seen.append((logits[:, -1], self.tokens, self.at))
+        self.seen.append((logits, self.tokens, self.at))
 
     def some(self):
         start = self.random.randrange(len(self.at))
@@ -111,7 +114,7 @@ class Program:
                 self.cache, self.tokens, self.at = KeyCache(self.model), [], []
                 self.put(9)
             if self.random.random() < 0.6:
-                self.put(1)
+                self.put(self.random.choice((1, 1, 1, 2, 5)))
                 continue
             self.random.choice((self.evict, self.shift, self.crop, self.fork, self.swap, self.beams, self.file_of, self.append, lambda: self.put(3)))()
 
@@ -124,14 +127,14 @@ def test_steps_after_any_operation(monkeypatch, tmp_path, name):
     program = Program(model, tmp_path / "cache.safetensors", 7)
     program.run(90)
     reference = Reference(monkeypatch, plain, "llama", distances)
-    worst = max(far(logits, reference.logits(torch.tensor([tokens]), at)[:, -1]) for logits, tokens, at in program.seen)
-    assert len(program.seen) > 50 and worst < 1e-4
+    worst = max(far(logits, reference.logits(torch.tensor([tokens]), at)[:, -logits.shape[1]:]) for logits, tokens, at in program.seen)
+    assert len(program.seen) > 50 and sum(x[0].shape[1] > 1 for x in program.seen) > 12 and worst < 1e-4
     program.put(1)
     program.put(1)
     assert (program.cache.layers[0].mapped._x.data is None) == (name == "moving")
 
 
-def test_a_step_reads_the_copy():
+def test_a_step_reads_the_copy(monkeypatch):
     model = tiny_models.build("llama", **LONG)
     accelerate(model, distance_map=shared.REROPE)
     ids, cache, bare = prompt(model, 40), KeyCache(model), KeyCache(model, keys="unrotated")
@@ -147,13 +150,15 @@ def test_a_step_reads_the_copy():
     cache.layers[1].mapped._x.view(0, 21)[:, :, 3] = torch.nan
     with torch.no_grad():
         assert model(new, past_key_values=cache).logits.isnan().all() and model(new, past_key_values=fork).logits.isfinite().all()
-        several = rows_of(model, ids[:, 22:25], (), cache)
-        assert several.isfinite().all()  # several queries: the call rotates
+        assert rows_of(model, ids[:, 22:25], (), cache).isnan().all()
+        monkeypatch.setattr(_map_steps, "FEW", 2)
+        assert rows_of(model, ids[:, 25:28], (), cache).isfinite().all()  # many queries: the call rotates
         assert far(model(ids[:, 21:22], past_key_values=bare).logits, rows_of(model, ids[:, :22], (), None)[:, -1:]) < 1e-5
 
 
-def test_tokens_without_a_copy_follow_those_with_one():
-    """A chunk is not copied. Evicted are copied tokens and the first of the chunk."""
+def test_tokens_without_a_copy_follow_those_with_one(monkeypatch):
+    """A long chunk is not copied. Evicted are copied tokens and the first of the chunk."""
+    monkeypatch.setattr(_map_steps, "FEW", 1)
     model = tiny_models.build("llama", num_hidden_layers=1, **LONG)
     accelerate(model, distance_map=shared.REROPE)
     ids, said = prompt(model, 34), []
@@ -180,6 +185,7 @@ def test_windows_of_layers(monkeypatch):
     rows_of(model, ids[:, 6:39], (20, *range(21, 33)), cache)
     cache.crop(-7)
     again = rows_of(model, ids[:, 32:], range(1, 20), cache)
+    monkeypatch.setattr(_map_steps, "FEW", 1)
     short = KeyCache(model)
     rows_of(model, ids[:, :5], (), short)
     short.activate_past_recording()
@@ -217,6 +223,62 @@ def test_rows_of_a_batch():
         for a in (22, 23):
             got = model(ids[:, a:a + 1], past_key_values=cache, attention_mask=mask[:, :a + 1], position_ids=at[:, a:a + 1]).logits
             assert far(got, model(ids[:, :a + 1], attention_mask=mask[:, :a + 1], position_ids=at[:, :a + 1], use_cache=False).logits[:, -1:]) < 1e-5
+
+
+@pytest.mark.parametrize("name, model_name", [*((n, "llama") for n in MAPS), ("self_extend", "mistral"), ("real", "gemma2"), ("rerope", "gpt_oss")])
+def test_several_tokens_are_a_call_without_a_cache(name, model_name):
+    """Two rows, one of them padded; chunks of all sizes, so that the first query is in another region than the last one."""
+    model, cuts = tiny_models.build(model_name, **LONG), (11, 12, 14, 19, 21, 22, 29, 33, 34, 45)
+    ids = prompt(model, 50, 2)
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    at = (mask.cumsum(-1) - 1).clamp(min=0)
+    accelerate(model, distance_map=MAPS[name][0])
+    with torch.no_grad():
+        want = model(ids, attention_mask=mask, position_ids=at, use_cache=False).logits
+        got = []
+        cache = KeyCache(model)
+        for a, b in zip((0, *cuts), (*cuts, 50)):
+            got.append(model(ids[:, a:b], past_key_values=cache, attention_mask=mask[:, :b], position_ids=at[:, a:b]).logits)
+    far_map = name in ("moving", "late")  # its positions depend on the last query, so a whole text has others
+    assert far_map or far(torch.cat(got, 1)[mask.bool()], want[mask.bool()]) < 1e-4
+    assert all((x.mapped._x.data is None) == (name == "moving") for x in cache._own_layers)
+
+
+def test_keys_between_two_regions_are_rotated_for_both(monkeypatch):
+    """Without the second call such keys would be hidden or at the positions of the last query."""
+    model, counts = tiny_models.build("llama", **LONG), []
+    accelerate(model, distance_map=shared.REROPE)
+    merge = posenc.merge
+    monkeypatch.setattr(posenc, "merge", lambda parts, **more: counts.append(parts[1].log_sum_exp.shape) or merge(parts, **more))
+    ids, cache = prompt(model, 40), KeyCache(model)
+    rows_of(model, ids, (20, 21, 26), cache)
+    assert [shape[2] for shape in counts] == [5, 5, 14, 14]
+
+
+def test_proposed_tokens_are_checked_in_one_step():
+    """Assisted generation: the tokens are those of greedy decoding, with any cache and with none."""
+    model, helper = tiny_models.build("llama", **LONG), tiny_models.build("llama", **LONG)
+    for p in helper.parameters():
+        p.data += 0.003 * torch.randn(p.shape, generator=torch.Generator().manual_seed(3))
+    helper.generation_config.assistant_confidence_threshold = 0.0
+    for one in (model, helper):
+        accelerate(one, distance_map=shared.SELF_EXTEND)
+    ids = prompt(model, 20)
+    alone = ids
+    for _ in range(24):
+        with torch.no_grad():
+            alone = torch.cat([alone, model(alone, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    greedy = dict(max_new_tokens=24, do_sample=False, eos_token_id=None)
+    sizes, inner = [], model.model.register_forward_pre_hook(lambda m, a, given: sizes.append(given["input_ids"].shape[1]), with_kwargs=True)
+    for cache in (None, KeyCache(model)):
+        for more in ({}, {"assistant_model": helper}):
+            sizes.clear()
+            cache = None if cache is None else KeyCache(model)
+            got = model.generate(ids, **greedy, **more, **({} if cache is None else {"past_key_values": cache}))
+            assert torch.equal(got, alone), (type(cache), list(more))
+            assert not more or max(sizes[1:]) > 2 and len(sizes) < 24
+    inner.remove()
 
 
 def test_axes_of_text_are_equal():
