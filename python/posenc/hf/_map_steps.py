@@ -46,7 +46,7 @@ class Steps:
         return keys_stay(self._map)
 
     def attend(self, layer: Any, plan: posenc.RotaryPlan, regions: list[dict[str, Any]], tensors: tuple[Tensor, Tensor, Tensor],
-               options: Mapping[str, Any]) -> Tensor | None:
+               options: dict[str, Any]) -> Tensor | None:
         """The output [batch, tokens, heads, channels] of q, k and v of these axes; None: the call rotates all keys. regions: with positions
         [batch or 1, tokens]. options: arguments of `posenc.attend`, with query_positions and key_positions."""
         q, k, v = tensors
