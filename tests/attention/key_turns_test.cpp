@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "attention/q8_call.h"
 #include "core/convert.h"
 #include "posenc/core/isa.h"

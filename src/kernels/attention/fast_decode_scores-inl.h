@@ -127,22 +127,28 @@ HWY_INLINE bool FillsPage(const FastDecodeHeads& all) {
 // multiplied with each. Others are read in their order in memory.
 template <class T>
 HWY_INLINE bool ReadsHeads(const FastDecodeHeads& all) {
-  return all.rows >= 8 || FillsPage<T>(all);
+  return all.rows >= 4 || FillsPage<T>(all);
 }
 // Loads to the first cache, while a head of tokens [at, at + count) is read, what follows them in memory. If tokens are
-// streams, it loads the same head of the next tokens instead, or nothing where the machine follows streams by itself.
+// streams, it loads the same head of the next tokens instead, or nothing where the machine follows streams by itself. The
+// same head too where a head is read of several short tokens: the next ones lie as far behind these as these do from each
+// other.
 template <class T>
 HWY_INLINE void FetchAhead(const FastDecodeHeads& all, const void* const* tokens, Index at,
                            Index count) {
-  constexpr Index kLine = 64, kAhead = 2048;
-  const bool streams = FillsPage<T>(all) && all.turns.rows == nullptr;
+  constexpr std::uintptr_t kLine = 64, kAhead = 2048;
+  const bool turned = all.turns.rows != nullptr, streams = FillsPage<T>(all) && !turned;
   if (streams && all.access == AccessPattern::sequential) return;
+  // Numbers, not pointers: what is prefetched need not exist.
+  const auto address = [&](Index n) { return reinterpret_cast<std::uintptr_t>(tokens[n]); };
+  std::uintptr_t ahead = streams ? 0 : kAhead;
+  if (count > 1 && !FillsPage<T>(all) && ReadsHeads<T>(all) && !turned)
+    ahead = static_cast<std::uintptr_t>(count) * (address(at + 1) - address(at));
   const Index first = streams ? at + count : at, end = HWY_MIN(kDecodeKeys, first + count);
-  for (Index n = first; n < end; ++n) {
-    const auto* from = static_cast<const std::byte*>(tokens[n]) + (streams ? 0 : kAhead);
-    for (Index byte = 0; byte < BytesOfToken<T>(all.channels); byte += kLine)
-      __builtin_prefetch(from + byte);
-  }
+  const auto bytes = static_cast<std::uintptr_t>(BytesOfToken<T>(all.channels));
+  for (Index n = first; n < end; ++n)
+    for (std::uintptr_t line = 0; line < bytes; line += kLine)
+      __builtin_prefetch(reinterpret_cast<const void*>(address(n) + ahead + line));  // NOLINT
 }
 // A vector of the products of R rows and lanes / R keys; `at`: its channel.
 template <int R, class T>
