@@ -99,20 +99,12 @@ struct Append {
     }
   }
 
-  // Keys are rotated at position - shift of the last token, which bounds how many shifts there are.
   void choose_shift() {
     const auto axes = static_cast<std::size_t>(s.axes());
-    shift.assign(axes, 0);
+    shift = shift_of_new(s, lowest, highest);
     const Sequence& q = s.sequence;
-    if (!q.uses.empty()) {
-      const Index* const last = s.shift_of(q.uses.size() - 1);
-      bool fits = s.rotation->any_shift || s.keeping == KeyKeeping::unrotated;
-      for (std::size_t a = 0; a < axes; ++a)
-        fits =
-            fits && lowest[a] - last[a] >= -kMostPosition && highest[a] - last[a] <= kMostPosition;
-      if (fits) shift.assign(last, last + axes);
-      continues = std::equal(shift.begin(), shift.end(), last);
-    }
+    continues =
+        !q.uses.empty() && std::equal(shift.begin(), shift.end(), s.shift_of(q.uses.size() - 1));
     anchors.resize(axes * static_cast<std::size_t>(n));
     for (std::size_t a = 0; a < axes; ++a)
       for (Index t = 0; t < n; ++t)

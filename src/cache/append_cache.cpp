@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokens of another cache: its pages with another shift and order, or copies if they are in another pool or their
 // keys are moved.
-#include "cache/cache_state.h"
+#include "cache/rotated_keys.h"
+#include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -60,6 +61,13 @@ std::unique_ptr<CacheState> copy_to(const PagePool& to, const CacheState& from) 
   return copy;
 }
 
+// Whether keys of the other cache, which has this keeping, are rewritten as those of this one, which has the other.
+bool turns_keys(const CacheState& other, const CacheState& s, KeyKeeping keeping) {
+  const CacheState& anchored = keeping == KeyKeeping::anchored ? other : s;
+  return other.keeping == keeping && s.keeping != keeping && other.sequence.tokens > 0 &&
+         anchored.rotation->rotates;
+}
+
 void add_delta(Sequence& q, std::span<const Index> delta) noexcept {
   for (std::size_t n = 0; n < q.shift.size(); ++n) q.shift[n] += delta[n % delta.size()];
   for (std::size_t a = 0; a < delta.size(); ++a) q.lowest[a] += delta[a], q.highest[a] += delta[a];
@@ -104,22 +112,34 @@ MoveVerdict KeyCache::append(const KeyCache& other, std::span<const Index> delta
   using namespace detail;
   CacheState& s = *state_;
   const CacheState& o = *other.state_;
-  check_same("keeping", enum_text(o.keeping), enum_text(s.keeping));
+  check_known(kCache, "keys", options.keys);
   check_tokens(o.pool->sizes, s.pool->sizes);
+  const bool turned_back = turns_keys(o, s, KeyKeeping::anchored),
+             rotated = turns_keys(o, s, KeyKeeping::unrotated);
+  if ((turned_back || rotated) && options.keys == OtherRotation::refuse)
+    refuse_field(kCache, "keeping",
+                 "of the other cache must be that of this one, " +
+                     std::string(enum_text(s.keeping)) +
+                     ", unless keys may be moved (RescaleOptions::keys)",
+                 enum_text(o.keeping));
   if (o.sequence.next_order > kMostOrder - s.sequence.next_order)
     refuse_field(kCache, "other", "must lead to orders of at most 2^62, next order",
                  o.sequence.next_order);
-  if (!delta.empty()) check_delta(o, delta);
-  KeyCache part(o.pool == s.pool ? std::make_unique<CacheState>(o) : copy_to(s.public_pool, o));
+  const bool shares = o.pool == s.pool && !turned_back && !rotated;
+  KeyCache part(shares ? std::make_unique<CacheState>(o) : copy_to(s.public_pool, o));
   CacheState& p = *part.state_;
+  if (turned_back) turn_back_part(p, options.cut_blocks, executor);
+  if (o.keeping != s.keeping) p.keeping = KeyKeeping::unrotated;  // until they are rotated
+  if (!delta.empty()) check_delta(p, delta);
   if (!delta.empty()) add_delta(p.sequence, delta);
   MoveVerdict verdict = MoveVerdict::kept;
   if (p.rotation == s.rotation || p.rotation->spec == s.rotation->spec)
     p.check_positions(p.sequence, s.rotation->spec);
   else
     verdict = part.rescale(s.rotation->spec, options, executor);
+  if (rotated) rotate_part(p, s, options.cut_blocks, executor);
   take_tokens(s, p);
-  return verdict;
+  return turned_back || rotated ? MoveVerdict::moved : verdict;
 }
 
 }  // namespace posenc::v0

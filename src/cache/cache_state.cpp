@@ -185,6 +185,19 @@ void add_use(Sequence& s, const PageUse& use, const Index* shift) {
   s.shift.insert(s.shift.end(), shift, shift + axes);
 }
 
+std::vector<Index> shift_of_new(const CacheState& s, const std::vector<Index>& lowest,
+                                const std::vector<Index>& highest) {
+  const auto axes = static_cast<std::size_t>(s.axes());
+  const std::size_t uses = s.sequence.uses.size();
+  if (uses == 0 || (s.keeping == KeyKeeping::anchored && !s.rotation->any_shift))
+    return std::vector<Index>(axes);
+  const Index* const last = s.shift_of(uses - 1);
+  for (std::size_t a = 0; a < axes; ++a)
+    if (lowest[a] - last[a] < -kMostPosition || highest[a] - last[a] > kMostPosition)
+      return std::vector<Index>(axes);
+  return {last, last + axes};
+}
+
 std::size_t token_array_index(const CacheState& s, std::string_view name) noexcept {
   const std::vector<TokenArray>& all = s.pool->sizes.arrays;
   std::size_t n = 0;

@@ -134,6 +134,10 @@ Change CacheState::without(std::size_t first_use, std::size_t end_use, const F& 
   return c;
 }
 
+// The shift of new tokens, whose positions are within these: that of the last token, which bounds how many shifts there
+// are, unless keys would be rotated at positions beyond 2^37 or depend on more than the distance.
+std::vector<Index> shift_of_new(const CacheState&, const std::vector<Index>& lowest,
+                                const std::vector<Index>& highest);
 void check_rotation(const RotarySpec&, const PoolState&, KeyKeeping);
 // The index of a token array of the pool; their number: there is none.
 std::size_t token_array_index(const CacheState&, std::string_view name) noexcept;

@@ -80,7 +80,16 @@ RotarySpec difference_spec(const RotarySpec& from, const RotarySpec& to) {
   return r;
 }
 
-// The blocks of q8_0 of a head that rotate, and a refusal of those that rotate in part.
+void check_side_precision(const RotarySpec& spec) {
+  for (const RotaryBlock& b : spec.blocks) {
+    check_compat(b.spectrum, spec.precision);
+    if (spec.precision != Precision::exact && b.spectrum.axes > kMaxCompatAxes)
+      refuse("rerotate", "compatibility precisions support at most 16 axes", b.spectrum.axes);
+  }
+}
+
+}  // namespace
+
 std::vector<Index> rotated_blocks(const RotarySpec& spec, bool cut_blocks) {
   if (spec.head_dim % kQ8Numbers != 0)
     refuse_field("rerotate", "head size", "of q8_0 keys must be a multiple of 32", spec.head_dim);
@@ -102,16 +111,6 @@ std::vector<Index> rotated_blocks(const RotarySpec& spec, bool cut_blocks) {
   }
   return list;
 }
-
-void check_side_precision(const RotarySpec& spec) {
-  for (const RotaryBlock& b : spec.blocks) {
-    check_compat(b.spectrum, spec.precision);
-    if (spec.precision != Precision::exact && b.spectrum.axes > kMaxCompatAxes)
-      refuse("rerotate", "compatibility precisions support at most 16 axes", b.spectrum.axes);
-  }
-}
-
-}  // namespace
 
 bool rotate_alike(const RotarySpec& a, const RotarySpec& b) {
   if (a.precision != b.precision || a.bfloat16_rounds_once != b.bfloat16_rounds_once) return false;

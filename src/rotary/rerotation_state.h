@@ -38,6 +38,8 @@ struct RerotationState {
   bool keeps(const KeyChunk&) const noexcept;  // its tokens as they are stored
 };
 
+// The blocks of q8_0 of a head that rotate. Throws [rerotate]: those that rotate in part, unless cut_blocks.
+std::vector<Index> rotated_blocks(const RotarySpec&, bool cut_blocks);
 // Keys at one position are the same numbers after both; of specs that can_rerotate does not refuse.
 bool rotate_alike(const RotarySpec&, const RotarySpec&);
 // Throws [rerotate]. rows_alone: see by_rows.

@@ -271,14 +271,11 @@ TEST(CacheAppend, Refusals) {
   KeyCache cache(pool, cache_rope());
   append_document(cache, 0, 20, 1, 0);
   const std::vector<double> was = attend_all_ways(cache, 60);
-  const auto says = [&](const PoolSizes& s, KeyKeeping keeping = KeyKeeping::anchored) {
-    const KeyCache other(PagePool(s), cache_rope(s.head_dim), keeping);
+  const auto says = [&](const PoolSizes& s) {
+    const KeyCache other(PagePool(s), cache_rope(s.head_dim));
     return refusal([&] { cache.append(other); });
   };
   EXPECT_EQ(says(with_documents()), "accepted");
-  EXPECT_EQ(says(with_documents(), KeyKeeping::unrotated),
-            "[key_cache] keeping of the other cache must be that of this one, anchored, got "
-            "\"unrotated\"");
   PoolSizes s = with_documents();
   s.heads = 4;
   EXPECT_THAT(says(s), HasSubstr("heads of the other cache must be that of this one, 2, got 4"));

@@ -96,9 +96,13 @@ class KeyCache {
   // The tokens of another cache behind those that are here. delta, a number for each axis (empty: 0), is added to their
   // positions. The order of a token is next_order() + its order in the other cache, which stays as it is. Pages of the
   // same pool are shared until one of the two writes them, so that no page is taken; those of another pool are copied.
-  // Keys follow this cache's rotation as by rescale: kept, moved (in pages of this cache) or refused. Token arrays come
-  // along unchanged: sums of gates of the other cache begin where it began. Throws [key_cache]: another keeping; sizes,
-  // types or token arrays of another pool that differ; what shift and rescale refuse; OutOfPages.
+  // Keys follow this cache's rotation as by rescale: kept, moved (in pages of this cache) or refused. So they do between
+  // keepings, unless nothing rotates: unrotated keys are rotated in pages of an anchored cache, the stored numbers that
+  // append(NewTokens) would store if it were given those of the other cache; anchored keys are turned back for an
+  // unrotated cache. Either way they are rounded once more. Token arrays come along unchanged: sums of gates of the
+  // other cache begin where it began. Throws [key_cache]: sizes, types or token arrays of another pool that differ; what
+  // shift and rescale refuse; anchored keys of xPos for an unrotated cache; [rerotate]: q8_0 blocks that rotate in part,
+  // without cut_blocks; OutOfPages.
   POSENC_API MoveVerdict append(const KeyCache& other, std::span<const Index> delta = {},
                                 const RescaleOptions& = {}, const Executor& = default_executor());
   MoveVerdict append(const KeyCache& other, Index delta, const RescaleOptions& options = {},
