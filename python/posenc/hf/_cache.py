@@ -79,14 +79,12 @@ class KeyCache(Cache):
         self._check_model()
 
     def _check_model(self) -> None:
-        rotates = (self.tap.rotates or bool(self.tap.unknown)) and not getattr(self.model.config, "alibi", False)
+        rotates = self.mapped or ((self.tap.rotates or bool(self.tap.unknown)) and not getattr(self.model.config, "alibi", False))
         window = self.tokens.window is not None
-        if self.mapped and window:
-            _refuse("window must not be given for a model with a distance map, whose keys all stay", self.tokens.window)
         if self._moves and self.tap.unknown:
             layer, why = next(iter(self.tap.unknown.items()))
             _refuse(f"{self._moves} requires a rotation that posenc recognises", f"{layer}: {why}")
-        if self.keeps_raw and not rotates and not self.mapped:
+        if self.keeps_raw and not rotates:
             _refuse('keys="unrotated" requires a model that rotates its keys', type(self.model).__name__)
         if window and self.positions == "slots" and self.learned:
             _refuse('positions="slots" requires positions in the keys or scores; use positions="stream"', f"positions at the input, {self.learned}")
@@ -184,11 +182,8 @@ class KeyCache(Cache):
         """For the copies of the sinks."""
         key = (place.path, place.more, "sinks")
         if key not in running.rows:
-            tokens = self.tokens
-            old = tokens.sink_positions
-            new = old if self.positions == "stream" else old + tokens.closer()
-            rows = self.encodings.rows(place, new)
-            running.rows[key] = rows if self.keeps_raw else between(self.encodings.rows(place, old), rows)
+            rows = self.encodings.rows(place, self.tokens.sinks_at(self.positions))
+            running.rows[key] = rows if self.keeps_raw else between(self.encodings.rows(place, self.tokens.sink_positions), rows)
         return running.rows[key]
 
     # What transformers asks

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from ._cache_tokens import Strip
 
 if TYPE_CHECKING:
@@ -27,9 +29,10 @@ class MappedKeys:
         self._x, self._at = Strip(2), Strip(-1)
         self._end, self._plan = low, plan  # tokens from _end on are not copied
 
-    def view(self, raw: Tensor, low: int, at: Tensor, plan: posenc.RotaryPlan) -> Tensor | None:
+    def view(self, raw: Tensor, low: int, at: Tensor, plan: posenc.RotaryPlan, sinks: int = 0) -> Tensor | None:
         """Of the tokens from `low` on, whose keys without a rotation are raw, at positions [batch or 1, tokens]; None in the first step by
-        a plan, since dynamic scalings have another one in each step."""
+        a plan, since dynamic scalings have another one in each step. sinks: so many first ones are copies of other tokens, in place of
+        those that left the window; they are rotated anew."""
         at, end = at.expand(raw.shape[0], -1), low + raw.shape[2]
         if plan is not self._plan:
             self._begin(low, plan)
@@ -42,6 +45,8 @@ class MappedKeys:
             self._at.write(low, have, at[:, have - low:].double())
             plan.rotate_(self._x.view(have, end), positions=at[:, have - low:].contiguous(), order="bhtd")
             self._end = end
+        if sinks and have > low:
+            self._at.view(low, min(low + sinks, have)).fill_(torch.nan)
         old = (self._at.view(low, have) != at[:, :have - low]).any(0).nonzero()[:, 0]
         if len(old):  # the new token is written: no fork shares the memory
             x, new = raw.index_select(2, old), at.index_select(1, old)

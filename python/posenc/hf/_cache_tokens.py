@@ -139,6 +139,17 @@ class Tokens:
         gap = gap.amin(0) if gap.dim() == 3 else gap
         return torch.where(count > 0, gap, torch.zeros_like(gap)).clamp(min=0)
 
+    def sinks_at(self, positions: str) -> Tensor:
+        """Positions of the sinks before the window, [(axes,) batch, sinks]: "slots", so that it follows them, or "stream"."""
+        return self.sink_positions + (0 if positions == "stream" else self.closer())  # type: ignore[no-any-return]
+
+    def places(self, queries: int, positions: str) -> Tensor:
+        """Positions of the keys that are there and of new ones, [(axes,) batch, keys]; the last ones of them are those of a layer."""
+        end = self.end + queries
+        if not self.dropping or not self.sinks:
+            return self.positions.view(self.positions.base, end)
+        return torch.cat([self.sinks_at(positions), self.positions.view(self.first_in_window, end)], -1)
+
     def mask(self, given: Any, queries: int) -> Any:
         """A mask [batch, slots + queries] of one over all tokens that were seen; None: the given one is right."""
         if given is None:

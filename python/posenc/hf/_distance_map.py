@@ -231,8 +231,7 @@ class Layers:
         if cache is None:
             return made.positions  # type: ignore[no-any-return]
         if isinstance(cache, KeyCache):
-            tokens = cache.tokens
-            return tokens.positions.view(tokens.positions.base, tokens.end + made.positions.shape[-1])
+            return cache.tokens.places(made.positions.shape[-1], cache.positions)
         seen: Seen = cache.__dict__.setdefault(SEEN, Seen())
         return seen.with_new(call.past, made)  # type: ignore[no-any-return]
 

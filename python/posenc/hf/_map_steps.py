@@ -55,7 +55,7 @@ class Steps:
         at, others = self._places(regions, options["query_positions"], options["key_positions"])
         if 2 * len(others) > k.shape[1] or "key_cu_seqlens" in options:
             return None
-        copy = layer.mapped.view(k.transpose(1, 2), layer.low, at, plan)
+        copy = layer.mapped.view(k.transpose(1, 2), layer.low, at, plan, layer.owner.tokens.sinks if layer.owner.tokens.dropping else 0)
         if copy is None:
             return None
         turned = [_bounds(r) | {"q": _turned(q, plan, r["query"]), "k": copy.transpose(1, 2)} for r in regions]

@@ -333,7 +333,6 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         llama(ids, past_key_values=whole, use_cache=True)
     accelerate(llama, distance_map=REROPE)
     assert "the model must keep its distance map" in error(lambda: rows_of(llama, ids, (), whole))
-    assert "window must not be given for a model with a distance map, whose keys all stay, got 8" in error(lambda: KeyCache(llama, window=8))
     assert "distance_map requires attention that posenc computes, got \"attentions as output\"" in error(
         lambda: torch.no_grad()(llama)(ids, output_attentions=True))
     static = transformers.StaticCache(config=llama.config, max_cache_len=32)

@@ -156,6 +156,22 @@ def test_a_step_reads_the_copy(monkeypatch):
         assert far(model(ids[:, 21:22], past_key_values=bare).logits, rows_of(model, ids[:, :22], (), None)[:, -1:]) < 1e-5
 
 
+def test_a_copy_serves_the_keys_of_the_cache_only():
+    """Keys that a layer computes anew or views in another way are not those that were rotated."""
+    model = tiny_models.build("llama", **LONG)
+    accelerate(model, distance_map=shared.REROPE)
+    cache = KeyCache(model)
+    layer = cache.layers[0]
+    assert not layer.holds(torch.zeros(1, 2, 0, 8), 0)  # nothing is there
+    rows_of(model, prompt(model, 20), (17, 18), cache)
+    keys = layer.keys
+    assert layer.holds(keys, 0) and not layer.holds(keys, 1) and not layer.holds(keys[:, :, 1:], 0)
+    assert not layer.holds(keys.clone(memory_format=torch.preserve_format), 0)
+    other = torch.empty_strided(keys.shape, keys.stride())
+    assert not layer.holds(other, 0) and not layer.holds(keys.as_strided(keys.shape, (0, 0, *keys.stride()[2:])), 0)
+    assert not layer.holds(keys[..., :-1], 0)
+
+
 def test_tokens_without_a_copy_follow_those_with_one(monkeypatch):
     """A long chunk is not copied. Evicted are copied tokens and the first of the chunk."""
     monkeypatch.setattr(_map_steps, "FEW", 1)
