@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of 200 operations on caches that share a small pool. After each operation attention equals attention
-// in double over what is stored, and each stored key is within its bound of the truth.
+// Random programs of 200 operations on caches that share a small pool; in every other one the caches of a second pool
+// have the other keeping. After each operation attention equals attention in double over what is stored, and each stored
+// key is within its bound of the truth.
 #include <gtest/gtest.h>
 
 #include "cache_model.h"
@@ -49,7 +50,7 @@ struct Program {
   test::Random r;
   PagePool pool, larger_pages;
   std::vector<Sequence> all{};
-  Index attends = 0, refused = 0, appended = 0, most_runs = 0;
+  Index attends = 0, refused = 0, appended = 0, between = 0, most_runs = 0;
   double worst = 0, worst_float = 0, worst_key = 0;
 
   static PoolSizes sizes(KeyType t, Index pages, Index page_size) {
@@ -69,7 +70,10 @@ struct Program {
         pool(sizes(t, 14, kPage)),
         larger_pages(sizes(t, 6, 2 * kPage + 3)) {
     all.push_back({KeyCache(pool, program_rotations(type)[0].spec, keeping), {}});
-    all.push_back({KeyCache(larger_pages, program_rotations(type)[1].spec, keeping), {}, 0, 1});
+    const KeyKeeping second = seed % 2 != 0                     ? keeping
+                              : keeping == KeyKeeping::anchored ? KeyKeeping::unrotated
+                                                                : KeyKeeping::anchored;
+    all.push_back({KeyCache(larger_pages, program_rotations(type)[1].spec, second), {}, 0, 1});
   }
 
   // All tokens of a sequence, which may be the same one.
@@ -78,6 +82,7 @@ struct Program {
     const Index by = r.coin() ? s.next : r.integer(-50, 50);
     s.cache.append(other.cache, by, {.keys = OtherRotation::move});
     ++appended;
+    between += other.cache.size() > 0 && s.cache.keeping() != other.cache.keeping() ? 1 : 0;
     const Index first = s.model.next_order;
     const CacheModel more = other.model;
     for (test::ModelToken t : more.tokens) {
@@ -244,7 +249,7 @@ struct Program {
         if (what >= 18 && all.size() < 4)
           all.push_back({s.cache.fork(), s.model, s.next, s.rotation});
         else if (what >= 18 && all.size() == 4)
-          all.erase(all.begin() + r.integer(0, 3));
+          all.erase(all.begin() + r.integer(2, 3));  // one of each pool stays
         else
           step(s, what);
       } catch (const OutOfPages&) {
@@ -269,13 +274,13 @@ class RandomPrograms : public ::testing::TestWithParam<std::tuple<KeyType, KeyKe
 
 TEST_P(RandomPrograms, AttendAsInDouble) {
   const auto [type, keeping] = GetParam();
-  Index attends = 0, refused = 0, appended = 0, runs = 0;
+  Index attends = 0, refused = 0, appended = 0, between = 0, runs = 0;
   double worst = 0, narrow = 0, key = 0;
   for (std::uint64_t seed = 0; seed < (test::kSanitized ? 1 : 5); ++seed) {
     Program p(type, keeping, seed);
     p.run(200);
     ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
-    attends += p.attends, refused += p.refused, appended += p.appended;
+    attends += p.attends, refused += p.refused, appended += p.appended, between += p.between;
     runs = std::max(runs, p.most_runs);
     narrow = std::max(narrow, p.worst_float), worst = std::max(worst, p.worst);
     key = std::max(key, p.worst_key);
@@ -285,6 +290,8 @@ TEST_P(RandomPrograms, AttendAsInDouble) {
   EXPECT_LT(key, 1);
   EXPECT_GT(refused, test::kSanitized ? -1 : 0) << "no program ran out of pages";
   EXPECT_GT(appended, test::kSanitized ? 2 : 15);
+  EXPECT_GT(between, test::kSanitized ? -1 : 0)
+      << "no cache was appended to one of the other keeping";
   EXPECT_GT(runs, 2);
   EXPECT_GT(attends, test::kSanitized ? 1000 : 10000);
 }
