@@ -55,6 +55,7 @@ std::vector<Line> pope_lines();
 std::vector<Line> attention_lines();       // the exact engine
 std::vector<Line> fast_attention_lines();  // the fast engine
 std::vector<Line> beside_plain_lines();  // the same beside calls without terms, and on two threads
+std::vector<Line> beside_f32_lines();    // the same in 16 bits
 std::vector<Line> decode_lines();        // few queries, by the fast engine
 std::vector<Line> region_lines();        // Self-Extend, rotated in the call
 std::vector<Line> attention_shape_lines();  // decoding, selective attention, PaTH
