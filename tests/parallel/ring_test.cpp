@@ -103,6 +103,28 @@ TEST(Ring, KeysOfSixteenBits) {
   expect_whole(w, of_reference(w.plain), 2, tokens_of(w, 2, ShardLayout::zigzag));
 }
 
+// Values with room behind each token travel as those without.
+TEST(Ring, ValuesWithGaps) {
+  const RingWorld w(32);
+  const std::vector<TokenList> tokens = tokens_of(w, 2, ShardLayout::zigzag);
+  for (const std::string& s : on_ranks(2, [&](const Communicator&c, Index r) {
+         const TokenList& own = tokens[static_cast<std::size_t>(r)];
+         ShardCall shard(w.narrow, own, own);
+         ResultArrays dense(shard.args, DType::f32), gaps(shard.args, DType::f32);
+         ring_attend(shard.args, dense.r, c, {}, inline_executor());
+         ConstHeads& v = shard.args.v;
+         const auto size = static_cast<std::size_t>(v.heads * v.dim), room = size + 3;
+         std::vector<float> apart(static_cast<std::size_t>(v.batch * v.tokens) * room, 1e30f);
+         for (std::size_t t = 0; t * room < apart.size(); ++t)
+           std::copy_n(static_cast<const float*>(v.data) + t * size, size, &apart[t * room]);
+         v.data = apart.data(), v.token_stride = static_cast<Index>(room);
+         v.batch_stride = v.tokens * v.token_stride;
+         ring_attend(shard.args, gaps.r, c, {}, inline_executor());
+         EXPECT_EQ(gaps.out, dense.out);
+       }))
+    EXPECT_EQ(s, "");
+}
+
 // The bytes that a rank of 32 tokens holds do not grow with the ranks; two need no memory for keys that go on.
 TEST(Ring, ARankHoldsWhatItsTokensNeed) {
   std::vector<std::size_t> most;

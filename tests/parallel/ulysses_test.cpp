@@ -128,6 +128,22 @@ TEST(Ulysses, OrdersWithGaps) {
   expect_whole(w, 2, ShardLayout::striped);
 }
 
+// Chunks and sink tokens are counted from order 0, which no token has.
+TEST(Ulysses, OrdersThatBeginLater) {
+  for (const bool chunks : {true, false}) {
+    RingWorld w(32);
+    for (Index& order : w.orders) order += 3;
+    for (AttentionArgs* a : {&w.narrow, &w.plain}) {
+      a->terms = {};
+      if (chunks)
+        a->mask.chunk = 8;
+      else
+        a->mask.window_left = 6, a->mask.sink_tokens = 5;
+    }
+    expect_whole(w, 2, ShardLayout::zigzag);
+  }
+}
+
 TEST(Ulysses, LengthsAreThoseOfTheSequence) {
   RingWorld w(64);
   w.spec.blocks[0].spectrum.valid_from = 40;

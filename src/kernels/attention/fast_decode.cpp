@@ -190,7 +190,7 @@ void TurnRows(float* HWY_RESTRICT rows, const float* HWY_RESTRICT steps, Index s
     for (Index i = 0; i < columns; i += kLanes) {
       const F c = LoadF(rows + i), s = LoadF(rows + columns + i), a = LoadF(x + i),
               b = LoadF(y + i);
-      StoreF(cos + i, hn::NegMulAdd(s, b, MulF(c, a)));
+      StoreF(cos + i, NegMulAddF(s, b, MulF(c, a)));
       StoreF(sin + i, MulAddF(c, b, MulF(s, a)));
     }
   }

@@ -213,7 +213,7 @@ template <int R>
 HWY_INLINE void AddPairs(F (&c)[R], F (&e)[R], const float* HWY_RESTRICT q, Index width, F x, F y,
                          const FastTurns& t, const float* HWY_RESTRICT cos, Index at) {
   const F a = LoadF(cos + at), b = LoadF(cos + t.stride / 2 + at);
-  AddProducts<R>(c, q + at, width, hn::NegMulAdd(b, y, MulF(a, x)));
+  AddProducts<R>(c, q + at, width, NegMulAddF(b, y, MulF(a, x)));
   AddProducts<R>(e, q + t.pairs + at, width, MulAddF(b, x, MulF(a, y)));
 }
 // Those of whole blocks, whose scales are read once. Returns the first pair that is left.

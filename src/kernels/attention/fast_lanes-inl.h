@@ -39,6 +39,10 @@ HWY_INLINE F MulF(F a, F b) {
 HWY_INLINE F MulAddF(F a, F b, F c) {
   return __builtin_fmaf(a, b, c);
 }
+// c - a b
+HWY_INLINE F NegMulAddF(F a, F b, F c) {
+  return __builtin_fmaf(-a, b, c);
+}
 HWY_INLINE F AbsF(F a) {
   return std::fabs(a);
 }
@@ -86,6 +90,9 @@ HWY_INLINE F MulF(F a, F b) {
 }
 HWY_INLINE F MulAddF(F a, F b, F c) {
   return hn::MulAdd(a, b, c);
+}
+HWY_INLINE F NegMulAddF(F a, F b, F c) {
+  return hn::NegMulAdd(a, b, c);
 }
 HWY_INLINE F AbsF(F a) {
   return hn::Abs(a);
