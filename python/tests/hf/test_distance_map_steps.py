@@ -272,14 +272,15 @@ def test_keys_between_two_regions_are_rotated_for_both(monkeypatch):
     assert [shape[2] for shape in counts] == [5, 5, 14, 14]
 
 
-def test_proposed_tokens_are_checked_in_one_step():
+@pytest.mark.parametrize("name", ("self_extend", "rerope", "dual"))
+def test_proposed_tokens_are_checked_in_one_step(name):
     """Assisted generation: the tokens are those of greedy decoding, with any cache and with none."""
     model, helper = tiny_models.build("llama", **LONG), tiny_models.build("llama", **LONG)
     for p in helper.parameters():
         p.data += 0.003 * torch.randn(p.shape, generator=torch.Generator().manual_seed(3))
     helper.generation_config.assistant_confidence_threshold = 0.0
     for one in (model, helper):
-        accelerate(one, distance_map=shared.SELF_EXTEND)
+        accelerate(one, distance_map=MAPS[name][0])
     ids = prompt(model, 20)
     alone = ids
     for _ in range(24):
