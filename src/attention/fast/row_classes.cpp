@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/element.h"
+#include "kernels/attention/fast_strips.h"
 
 namespace posenc::inline v0::detail {
 namespace {
