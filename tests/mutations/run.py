@@ -15,7 +15,7 @@ looks whether every text still stands where the list says, in no time: a line th
 Lines of python/posenc are broken in a copy of the installed package (python_package.py); nothing is built for them.
 """
 import argparse
-import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import python_package
@@ -85,28 +86,46 @@ def build(jobs, targets):
     return run(["ninja", "-C", str(BUILD), "-j", str(jobs), *targets])
 
 
-def shard(path, number, count):
-    """What one part of a program's tests says: the names of those that failed, or how it ended."""
-    # By its own time, or other work on the machine makes a mutation look caught. What waits forever ends later.
+def start_shard(path, number, count, output):
+    # By its own time, or other work on the machine makes a mutation look caught.
     command = ["prlimit", f"--cpu={CPU_SECONDS}:{CPU_SECONDS + 5}", str(path), "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter=-{SLOW}"]
     shards = os.environ | {"GTEST_TOTAL_SHARDS": str(count), "GTEST_SHARD_INDEX": str(number)}
-    try:
-        result = run(command, env=shards, timeout=6 * CPU_SECONDS)
-    except subprocess.TimeoutExpired:
+    return subprocess.Popen(command, env=shards, stdout=output, stderr=subprocess.STDOUT)
+
+
+def failed_tests(returncode, text):
+    """What one part of a program's tests says: the names of those that failed, or how it ended."""
+    if returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return ["does not end"]
-    if result.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return ["does not end"]
-    failed = [line.split("] ")[1].split(" (")[0].split(",")[0] for line in result.stdout.splitlines()
+    failed = [line.split("] ")[1].split(" (")[0].split(",")[0] for line in text.splitlines()
               if line.startswith("[  FAILED  ]") and "." in line]
-    return failed or ([f"exit {result.returncode}"] if result.returncode else [])
+    return failed or ([f"exit {returncode}"] if returncode else [])
+
+
+def failures(path, jobs):
+    """What the first part that fails says; the other parts are ended then."""
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(jobs)]
+        parts = {start_shard(path, n, jobs, output): output for n, output in enumerate(outputs)}
+        stack.callback(lambda: [(part.kill(), part.wait()) for part in parts if part.poll() is None])
+        running, end = set(parts), time.monotonic() + 6 * CPU_SECONDS
+        while running:
+            if time.monotonic() > end:  # what waits forever takes no time of its own
+                return ["does not end"]
+            time.sleep(0.05)
+            for part in [p for p in running if p.poll() is not None]:
+                running.remove(part)
+                parts[part].seek(0)
+                failed = failed_tests(part.returncode, parts[part].read())
+                if failed:
+                    return failed
+    return []
 
 
 def catchers(programs, jobs):
     """The first program that fails, and the names of its failing tests."""
     for program in programs:
-        path = next(BUILD.rglob(program))
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            failed = [name for names in pool.map(lambda n: shard(path, n, jobs), range(jobs)) for name in names]
+        failed = failures(next(BUILD.rglob(program)), jobs)
         if failed:
             return program, failed
     return None, []
