@@ -167,7 +167,15 @@ class RandomCall : protected RandomTensors {
   void orders() {
     args.mask.query_offset = 0;
     args.mask.query_order = integers({batch(), Tq}, [&](Index) { return r_.integer(0, 6); });
-    args.mask.key_order = integers({batch(), Tk}, [&](Index) { return r_.integer(0, 6); });
+    // Of keys in any order, or ascending with ties and gaps.
+    const bool ascends = chance(0.5);
+    Index order = 0;
+    args.mask.key_order = integers({batch(), Tk}, [&](Index n) {
+      if (!ascends) return r_.integer(0, 6);
+      order = n % std::max<Index>(1, Tk) == 0 ? r_.integer(-1, 1)
+                                              : order + r_.integer(0, 2) / (Tk > 10 ? 2 : 1);
+      return order;
+    });
   }
   void documents() {
     args.mask.query_document = integers({batch(), Tq}, [&](Index) { return r_.integer(0, 1); });

@@ -2,6 +2,7 @@
 #include "attention/call/order_view.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace posenc::inline v0::detail {
@@ -9,33 +10,55 @@ namespace {
 
 std::span<const Index> orders_of(const ConstTensorView& v, CallArena& arena) {
   const std::span<Index> x = arena.objects<Index>(v.shape[0] * v.shape[1]);
-  std::size_t n = 0;
-  for (Index b = 0; b < v.shape[0]; ++b)
-    for (Index t = 0; t < v.shape[1]; ++t) x[n++] = read_index(v, b, t);
+  Index* to = x.data();
+  const bool copies = v.dtype == DType::i64 && v.stride[1] == 1;
+  for (Index b = 0; b < v.shape[0]; ++b, to += v.shape[1])
+    if (copies)
+      std::copy_n(static_cast<const Index*>(v.data) + b * v.stride[0], v.shape[1], to);
+    else
+      for (Index t = 0; t < v.shape[1]; ++t) to[t] = read_index(v, b, t);
   return x;
 }
 
+// fn(begin, end): the keys of each sequence of a row, or all of them.
+template <class F>
+void each_sequence(const ConstTensorView& cu, Index keys, const F& fn) {
+  if (cu.empty()) return fn(Index{0}, keys);
+  for (Index s = 0; s + 1 < cu.shape[0]; ++s) fn(read_index(cu, s), read_index(cu, s + 1));
+}
+
+bool are_ascending(std::span<const Index> orders, Index keys, const ConstTensorView& cu) {
+  bool all = true;
+  for (auto row = orders.begin(); row < orders.end() && all; row += keys)
+    each_sequence(cu, keys, [&](Index begin, Index end) {
+      all = all && std::is_sorted(row + begin, row + end);
+    });
+  return all;
+}
+
+// The orders of each row of keys, of padding that of a key before it.
+void replace_padding(const OrderView& o, Index rows, Index* to) {
+  for (Index row = 0; row < rows; ++row, to += o.Tk)
+    each_sequence(o.args.mask.key_cu_seqlens, o.Tk, [&](Index begin, Index end) {
+      const QueryPlace p{row, begin, end, 0};
+      Index last = std::numeric_limits<Index>::min();
+      for (Index j = begin; j < end; ++j)
+        to[j] = last = o.is_padding(p, j) ? last : o.key_order(p, j);
+    });
+}
+
 // [rows, keys]: the keys of each row and each of its sequences in their order, those of one order as they are stored.
-std::span<const Index> sort_keys(std::span<const Index> orders, Index keys,
-                                 const ConstTensorView& cu, CallArena& arena) {
-  const std::span<Index> sorted = arena.objects<Index>(static_cast<Index>(orders.size()));
-  if (keys == 0) return sorted;
-  const auto size = static_cast<std::size_t>(keys);
-  for (std::size_t from = 0; from < sorted.size(); from += size) {
-    const std::span<const Index> order = orders.subspan(from, size);
-    const std::span<Index> row = sorted.subspan(from, size);
-    std::iota(row.begin(), row.end(), Index{0});
-    for (Index s = 0; s == 0 || s + 1 < cu.shape[0]; ++s) {
-      const Index begin = cu.empty() ? 0 : read_index(cu, s);
-      const Index end = cu.empty() ? keys : read_index(cu, s + 1);
+void sort_keys(std::span<const Index> orders, Index keys, const ConstTensorView& cu,
+               Index* sorted) {
+  for (auto order = orders.begin(); order < orders.end(); order += keys, sorted += keys) {
+    std::iota(sorted, sorted + keys, Index{0});
+    each_sequence(cu, keys, [&](Index begin, Index end) {
       // std::stable_sort allocates.
-      std::sort(row.begin() + begin, row.begin() + end, [&](Index x, Index y) {
-        const Index a = order[static_cast<std::size_t>(x)], b = order[static_cast<std::size_t>(y)];
-        return a != b ? a < b : x < y;
+      std::sort(sorted + begin, sorted + end, [&](Index x, Index y) {
+        return order[x] != order[y] ? order[x] < order[y] : x < y;
       });
-    }
+    });
   }
-  return sorted;
 }
 
 std::span<const Index> sequences_of(const ConstTensorView& cu, Index tokens, CallArena& arena) {
@@ -59,7 +82,23 @@ OrderView::OrderView(const AttentionArgs& a, CallArena& arena)
   key_orders = orders_of(m.key_order, arena);
   query_order_rows = m.query_order.shape[0];
   key_order_rows = m.key_order.shape[0];
-  keys_by_order = sort_keys(key_orders, Tk, m.key_cu_seqlens, arena);
+  find_ascending(arena);
+}
+
+// What is taken from the arena does not depend on the orders, so that a workspace serves others too.
+void OrderView::find_ascending(CallArena& arena) {
+  const Mask& m = args.mask;
+  const bool has_padding = !m.key_length.empty() || !m.key_visible.empty();
+  const Index rows = args.block_table.empty() ? args.q.batch : args.block_table.shape[0];
+  const std::span<Index> sorted = arena.objects<Index>(key_order_rows * Tk);
+  const std::span<Index> others = arena.objects<Index>(has_padding ? rows * Tk : 0);
+  ascending = key_orders, ascending_rows = key_order_rows;
+  if (Tk == 0 || are_ascending(key_orders, Tk, m.key_cu_seqlens)) return;
+  sort_keys(key_orders, Tk, m.key_cu_seqlens, sorted.data());
+  keys_by_order = sorted;
+  replace_padding(*this, has_padding ? rows : 0, others.data());
+  ascends = has_padding && are_ascending(others, Tk, m.key_cu_seqlens);
+  ascending = others, ascending_rows = rows;
 }
 
 QueryPlace OrderView::place(Index b, Index i) const noexcept {
@@ -91,9 +130,15 @@ bool OrderView::is_padding(const QueryPlace& p, Index j) const noexcept {
          (!m.key_visible.empty() && read_index(m.key_visible, p.row, j) == 0);
 }
 
+Index OrderView::first_key(const QueryPlace& p, Index order) const noexcept {
+  if (key_orders.empty()) return p.begin + std::clamp<Index>(order, 0, p.end - p.begin);
+  const auto row = ascending.begin() + (ascending_rows == 1 ? 0 : p.row) * Tk;
+  return std::lower_bound(row + p.begin, row + p.end, order) - row;
+}
+
 Index OrderView::key_at_own_order(const QueryPlace& p) const noexcept {
   if (key_orders.empty()) return p.order >= 0 && p.order < p.end - p.begin ? p.begin + p.order : -1;
-  for (Index j = p.begin; j < p.end; ++j)
+  for (Index j = keys_by_order.empty() ? first_key(p, p.order) : p.begin; j < p.end; ++j)
     if (key_order(p, j) == p.order) return j;
   return -1;
 }
@@ -103,7 +148,7 @@ Index OrderView::own_key(const QueryPlace& p) const noexcept {
     const Index j = key_at_own_order(p);
     return j >= 0 && is_padding(p, j) ? -1 : j;
   }
-  for (Index j = p.begin; j < p.end; ++j)
+  for (Index j = ascends ? first_key(p, p.order) : p.begin; j < p.end; ++j)
     if (key_order(p, j) == p.order && !is_padding(p, j)) return j;
   return -1;
 }

@@ -26,6 +26,11 @@ struct OrderView {
   std::span<const Index> query_orders, key_orders;  // given ones, [rows, T]
   Index query_order_rows = 1, key_order_rows = 1;
   std::span<const Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
+  // The orders of the keys of each sequence never fall, padding aside: masks by order show runs of them. `ascending` has
+  // no orders of padding, [1 or rows of keys, Tk]; empty without given orders.
+  bool ascends = true;
+  std::span<const Index> ascending;
+  Index ascending_rows = 1;
 
   QueryPlace place(Index b, Index i) const noexcept;
   Index key_order(const QueryPlace& p, Index j) const noexcept {
@@ -38,9 +43,14 @@ struct OrderView {
     return keys_by_order[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + s)];
   }
   bool is_padding(const QueryPlace& p, Index j) const noexcept;
+  // Where orders ascend: the first key of the query's sequence whose order is at least `order`, or its end.
+  Index first_key(const QueryPlace&, Index order) const noexcept;
   // The key of the query's own order, -1: none. own_key: none either where it is padding.
   Index key_at_own_order(const QueryPlace&) const noexcept;
   Index own_key(const QueryPlace&) const noexcept;
+
+ private:
+  void find_ascending(CallArena&);
 };
 
 // Each token at its order, inside its own sequence, [1 or rows, tokens]: what a call means that gives

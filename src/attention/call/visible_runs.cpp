@@ -54,7 +54,7 @@ OrderRange orders_seen(const ReadyCall& c, Index b, Index h, Wide own) noexcept 
 struct KeyFilter {
   KeyFilter(const ReadyCall& view, Index b, Index h, Index i, const QueryPlace& p) noexcept
       : c(view), m(view.args.mask), place(p), row(b) {
-    ordered = !c.key_orders.empty();
+    ordered = !c.ascends;
     if (!m.visible.empty()) visible = pair_row(m.visible, c.H, b, h, i);
     if (!m.bias.empty()) bias = pair_row(m.bias, c.H, b, h, i);
     if (!m.query_document.empty()) document = read_index(m.query_document, b, i);
@@ -88,6 +88,12 @@ void add_run(const KeyFilter& filter, const OrderRange& seen, Run run, RunList& 
   }
 }
 
+// The first key of [p.begin, p.end) whose order is at least `order`.
+Index first_key(const ReadyCall& c, const QueryPlace& p, Wide order) noexcept {
+  if (order <= kFirst) return p.begin;
+  return order >= kEnd ? p.end : c.first_key(p, static_cast<Index>(order));
+}
+
 VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryPlace& p) noexcept {
   VisibleBounds bounds;
   const auto put = [&](Index begin, Index end) {
@@ -96,22 +102,24 @@ VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryP
   const Mask& m = c.args.mask;
   Run all{p.begin, p.end};
   if (!m.key_length.empty()) all.end = std::min(all.end, read_index(m.key_length, p.row));
-  if (!c.key_orders.empty()) {
+  if (!c.ascends) {
     put(all.begin, all.end);
     return bounds;
   }
-  const auto key = [&](Wide order) {  // of an order, inside the keys there are
-    return static_cast<Index>(std::clamp<Wide>(order, 0, p.end - p.begin)) + p.begin;
-  };
-  all.begin = std::max(all.begin, key(seen.low));
-  all.end = std::min(all.end, key(seen.high));
-  const Index left = std::max(all.begin, key(seen.left));
-  const Index sinks = std::min({key(seen.sinks), left, all.end});
-  if (sinks == left) {
-    put(all.begin, all.end);
+  all.begin = std::max(all.begin, first_key(c, p, seen.low));
+  all.end = std::min(all.end, first_key(c, p, seen.high));
+  const Index left = std::max(all.begin, first_key(c, p, seen.left));
+  if (left == all.begin || seen.sinks == 0) {
+    put(left, all.end);
     return bounds;
   }
-  put(all.begin, sinks);
+  const Run sinks{std::max(all.begin, first_key(c, p, 0)),
+                  std::min({first_key(c, p, seen.sinks), left, all.end})};
+  if (sinks.begin < sinks.end && sinks.end == left) {
+    put(sinks.begin, all.end);
+    return bounds;
+  }
+  put(sinks.begin, sinks.end);
   put(left, all.end);
   return bounds;
 }
@@ -120,8 +128,7 @@ VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryP
 
 bool reads_pairs(const ReadyCall& c) noexcept {
   const Mask& m = c.args.mask;
-  return !c.key_orders.empty() || !m.visible.empty() || !m.bias.empty() ||
-         !m.query_document.empty();
+  return !c.ascends || !m.visible.empty() || !m.bias.empty() || !m.query_document.empty();
 }
 bool reads_keys(const ReadyCall& c) noexcept {
   return reads_pairs(c) || !c.args.mask.key_visible.empty();
@@ -134,12 +141,12 @@ VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPl
 bool are_places_alike(const ReadyCall& c) noexcept {
   const Mask& m = c.args.mask;
   return c.sequence.empty() && c.args.block_table.empty() && c.query_order_rows == 1 &&
-         m.query_offsets.empty() && m.prefix.empty() && m.key_length.empty() &&
-         m.chunk_origin.empty();
+         (!c.ascends || c.ascending_rows == 1) && m.query_offsets.empty() && m.prefix.empty() &&
+         m.key_length.empty() && m.chunk_origin.empty();
 }
 
 Index most_runs(const ReadyCall& c) noexcept {
-  return reads_keys(c) ? c.Tk / 2 + 2 : 2;
+  return reads_keys(c) || !c.key_orders.empty() ? c.Tk / 2 + 2 : 2;  // whatever the orders are
 }
 
 void find_visible(const ReadyCall& c, Index b, Index h, Index i, const QueryPlace& p, Run keys,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a query sees. Masks by order are bounds of a range of keys, unless orders are given;
+// Which keys a query sees. Masks by order are bounds of a range of keys, unless given orders do not ascend;
 // the other masks are read for each key inside the bounds.
 #pragma once
 #include <span>

@@ -12,7 +12,7 @@ BiasStarts::BiasStarts(const ReadyCall& c, const Starts& starts, const KeyFlags&
     : call_(c), starts_(starts), flags_(flags), kernels_(fast_bias_kernels(active_isa())) {
   const ConstTensorView& bias = c.args.mask.bias;
   const Mask& m = c.args.mask;
-  const bool others = !c.key_orders.empty() || !m.visible.empty() || !m.query_document.empty();
+  const bool others = !c.ascends || !m.visible.empty() || !m.query_document.empty();
   if (bias.empty() || bias.dtype != DType::f32 || others) return;
   const bool lines = starts.has_lines() && !starts.has_wide_lines() && !starts.has_offsets();
   whole_rows_ = (starts.none() || lines) && pair_row(bias, c.H, 0, 0, 0).step == 1;

@@ -40,7 +40,7 @@ std::string_view Gates::why_not(const ReadyCall& c) noexcept {
   if (!t->key.content && t->key.given.dim > kMostGateChannels)
     return "a term has gates of more than 1024 channels";
   if (a.softcap != 0) return "the call has gates and a soft cap";
-  if (!c.keys_by_order.empty()) return "the call has gates and an order of its keys";
+  if (!c.key_orders.empty()) return "the call has gates and an order of its keys";
   if (std::count_if(a.terms.begin(), a.terms.end(), has) > 1) return "several terms have gates";
   if (std::any_of(a.terms.begin(), a.terms.end(),
                   [](const Term& x) { return RowTerms::has(x) || WideProducts::takes(x); }))
