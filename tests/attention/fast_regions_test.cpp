@@ -97,6 +97,23 @@ TEST(FastRegions, TheFirstThatContainsAPairApplies) {
   }
 }
 
+// A number of the query for all keys, which is no start value of a key.
+TEST(FastRegions, OneRowOfATableForAllPairs) {
+  const std::vector<double> row{0.3, -1.2, 0.7, 0.4, -0.6, 1.1, -0.2, 0.9};
+  const std::int32_t first = 0;
+  for (const Index queries : {4, 150}) {
+    RegionCall call(1, queries, 128, 2, 1, 8, 8, 3);
+    place(call);
+    call.add(map_of(0, queries, 128), 1);
+    ProductTerm t;
+    t.query.content = true, t.table = tensor(row.data(), {1, 1, 1, 8});
+    t.lines[0] = {&first, 1, 0};
+    const Term terms[] = {t};
+    call.args.terms = terms;
+    EXPECT_EQ(call.wrong_backward(), "") << queries;
+  }
+}
+
 TEST(FastRegions, PositionsThatAreNotSortedOrNotWholeOrFarApart) {
   for (const Index queries : {5, 140})
     for (const int kind : {0, 1, 2, 3}) {

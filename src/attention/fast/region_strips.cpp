@@ -52,7 +52,6 @@ Run hide_other_regions(const FastCall& c, const FastRowWork& w, const RowGroup& 
                                           whole_vectors(s.keys, c.kernels.lanes), to);
     if (run.begin < run.end) all = {std::min(all.begin, run.begin), std::max(all.end, run.end)};
     s.at[n] = to;
-    if (!given) s.base[n] = 0;
   }
   s.keys = std::max<Index>(0, all.end - keys.begin);
   return all;
