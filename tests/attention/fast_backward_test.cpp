@@ -20,20 +20,36 @@ bool is_fast_backward(const AttentionArgs& a) {
   return explain_plan(a).backward_engine == "fast";
 }
 
+std::string wrong_gradients_of(const RandomCall& call) {
+  const DType type = call.args.q.dtype;
+  const CallResult want = of_reference(call.plain, call.args);
+  const CallResult got = gradients_of_fast(call.args, default_executor(), true,
+                                           type == DType::f32 ? nullptr : &want.out);
+  return wrong_gradients(got, want, type, gradient_tolerance(DType::f32));
+}
+
 TEST(FastBackward, RandomCallsAreThoseOfTheReference) {
   int ran = 0;
   for (std::uint64_t seed = 0; seed < 20000; ++seed) {
     const RandomCall call(seed);
     if (!is_fast_backward(call.args)) continue;
-    const DType type = call.args.q.dtype;
-    const CallResult want = of_reference(call.plain, call.args);
-    const CallResult got = gradients_of_fast(call.args, default_executor(), true,
-                                             type == DType::f32 ? nullptr : &want.out);
-    ASSERT_EQ(wrong_gradients(got, want, type, gradient_tolerance(DType::f32)), "")
-        << "seed " << seed;
+    ASSERT_EQ(wrong_gradients_of(call), "") << "seed " << seed;
     ++ran;
   }
   EXPECT_GT(ran, 400);
+}
+
+TEST(FastBackward, RandomCallsOfManyQueries) {
+  int ran = 0;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    constexpr Index kQueries[] = {9, 13, 16, 20}, kKeys[] = {4, 16, 18, 33, 64};
+    const RandomCall call(
+        seed, {.queries = kQueries[seed % 4], .keys = kKeys[seed / 4 % 5], .in_float = true});
+    if (!is_fast_backward(call.args)) continue;
+    ASSERT_EQ(wrong_gradients_of(call), "") << "seed " << seed;
+    ++ran;
+  }
+  EXPECT_GT(ran, 600);
 }
 
 TEST(FastBackward, SchemesAreThoseOfTheReference) {

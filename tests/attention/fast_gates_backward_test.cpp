@@ -30,6 +30,15 @@ TEST(FastGatesBackward, LengthsAndRowsOfTheTable) {
   reset_isa();
 }
 
+TEST(FastGatesBackward, KeysThatABiasHides) {
+  for (const int way : {0, 1, 2}) {
+    GatedCall call(40, 150, 20, 5);
+    if (way > 0) call.without_table(way == 1 ? Gate::sigmoid : Gate::log_sigmoid);
+    call.bias_hides_keys();
+    EXPECT_EQ(call.wrong_gradients_of(), "") << way;
+  }
+}
+
 // How near a count comes to a whole number, where it has two slopes: one of each side.
 double nearest_to_a_row(const GatedCall& call, double scale) {
   double nearest = 1;

@@ -67,6 +67,21 @@ TEST(FastGates, KeysThatDoNotCount) {
   EXPECT_EQ(call.wrong_of(), "");
 }
 
+TEST(FastGates, KeysThatABiasHides) {
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Index queries : {2, 40})
+      for (const int way : {0, 1, 2}) {
+        GatedCall call(queries, 150, 20, 5);
+        if (way > 0) call.without_table(way == 1 ? Gate::sigmoid : Gate::log_sigmoid);
+        call.args.mask.causal = way == 1;
+        call.bias_hides_keys();
+        EXPECT_EQ(call.wrong_of(), "") << isa_name(isa) << ' ' << queries << ' ' << way;
+      }
+  }
+  reset_isa();
+}
+
 // Sums of gates: forgetting, with a gate for each pair.
 TEST(FastGates, WithoutATable) {
   constexpr Index kLengths[] = {1, 9, 16, 64, 65, 129, 200, 300};

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "attention/random_call.h"
 #include "attention/region_call.h"
 #include "posenc/core/isa.h"
 #include "support/suite.h"
@@ -112,6 +113,22 @@ TEST(FastRegions, OneRowOfATableForAllPairs) {
     call.args.terms = terms;
     EXPECT_EQ(call.wrong_backward(), "") << queries;
   }
+}
+
+TEST(FastRegions, RandomCalls) {
+  int ran = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    constexpr Index kQueries[] = {3, 8, 16, 20, 33, 70}, kKeys[] = {16, 18, 33, 64, 70};
+    const RandomCall call(seed, {.queries = kQueries[seed % 6],
+                                 .keys = kKeys[seed / 6 % 5],
+                                 .in_float = true,
+                                 .regions = true});
+    if (!is_fast(call.args)) continue;
+    ASSERT_EQ(wrong_of_fast(of_attend(call.args), call.plain, call.args.q.dtype), "")
+        << "seed " << seed;
+    ++ran;
+  }
+  EXPECT_GT(ran, 600);
 }
 
 TEST(FastRegions, PositionsThatAreNotSortedOrNotWholeOrFarApart) {

@@ -22,6 +22,16 @@ struct GatedCall : FloatCall {
     term.table = {}, term.gate = gate;
     term.scale = gate == Gate::sigmoid ? -0.3 : 0.8;
   }
+  // By rows, in float. Of a key that -inf hides no gate counts; of others they do, however low the number.
+  void bias_hides_keys() {
+    for (Index n = 0; n < Tq * Tk; ++n) {
+      const Index i = n / Tk, j = n % Tk;
+      const float x = static_cast<float>(0.5 * random.normal());
+      const bool hides = (i + j) % 3 == 0 || (i % 5 == 1 && j / 32 % 2 == 1);
+      bias.push_back(hides ? -HUGE_VALF : j % 7 == 2 ? -1e38f : x);
+    }
+    args.mask.bias = tensor(std::as_const(bias).data(), {Tq, Tk});
+  }
   const std::vector<Term>& of_term() {
     terms = {term};
     args.terms = terms;
@@ -43,6 +53,7 @@ struct GatedCall : FloatCall {
   }
   test::Random random;
   std::vector<double> table;
+  std::vector<float> bias;
   std::vector<std::vector<double>> given;
   GatesTerm term;
   std::vector<Term> terms;

@@ -23,10 +23,13 @@ class RandomCall : protected RandomTensors {
   struct Wanted {
     bool for_scheme = false;
     Index queries = -1, keys = -1, heads = -1;  // -1: at random
+    // For the fast engine: q in f32, f16 or bf16, and many a bias in rows of f32.
+    bool in_float = false;
+    bool regions = false;  // in each call
   };
   explicit RandomCall(std::uint64_t seed) : RandomCall(seed, Wanted{}) {}
   RandomCall(std::uint64_t seed, const Wanted& wanted)
-      : RandomTensors(seed), for_scheme_(wanted.for_scheme) {
+      : RandomTensors(seed), for_scheme_(wanted.for_scheme), in_float_(wanted.in_float) {
     const bool for_scheme = wanted.for_scheme;
     sizes();
     if (wanted.queries >= 0) Tq = wanted.queries, Tk = wanted.keys, H = G;
@@ -37,7 +40,7 @@ class RandomCall : protected RandomTensors {
     if (chance(0.15)) pages();
     numbers();
     stages();
-    if (chance(0.15)) regions();
+    if (wanted.regions || chance(0.15)) regions();
     for (Index n = r_.integer(0, for_scheme ? 1 : 3); n > 0; --n) add_term();
     if (!for_scheme && chance(0.1)) add_score_mlp();
     args.terms = plain.terms = terms_;
@@ -82,7 +85,7 @@ class RandomCall : protected RandomTensors {
   }
 
   void tensors() {
-    if (chance(0.3))
+    if (in_float_ || chance(0.3))
       type_ = std::array{DType::f32, DType::bf16,
                          DType::f16}[static_cast<std::size_t>(r_.integer(0, 2))];
     const DType of_queries = type_;
@@ -156,8 +159,14 @@ class RandomCall : protected RandomTensors {
     for (std::uint8_t& x : flags_.back()) x = static_cast<std::uint8_t>(r_.integer(0, 2));
     return v;
   }
+  ConstTensorView some_bias() {
+    if (!in_float_ || chance(0.5))
+      return chance(0.5) ? real({Tq, Tk}) : real({batch(), divisor(), Tq, Tk});
+    floats_.push_back(r_.normals<float>(count_of({Tq, Tk}) + 1));
+    return tensor(static_cast<const void*>(floats_.back().data()), DType::f32, {Tq, Tk});
+  }
   void bias() {
-    args.mask.bias = chance(0.5) ? real({Tq, Tk}) : real({batch(), divisor(), Tq, Tk});
+    args.mask.bias = some_bias();
     const bool narrow = args.mask.bias.dtype == DType::f32;
     if (narrow)
       for (float& x : floats_.back()) x = chance(0.2) ? -HUGE_VALF : x;
@@ -373,7 +382,7 @@ class RandomCall : protected RandomTensors {
   }
 
   static constexpr std::int32_t kAxes = 3;
-  bool for_scheme_;
+  bool for_scheme_, in_float_;
   DType k_type_ = DType::f64, v_type_ = DType::f64;
   Index sequences_ = 0, key_rows_ = 1;
   bool reals_ = false, counted_ = false, apart_ = false;

@@ -33,7 +33,7 @@ HWY_INLINE void WriteRest(const FastBiasRow& r, Index n, float by, float least, 
   for (; n < r.count; ++n) {
     const float x = (r.bias[n] - by) * kLog2E;
     to[n] = (x > least ? x : least) + (r.line == nullptr ? 0 : r.line[n]);
-    if (r.hidden != nullptr && r.hidden[n] != 0) to[n] = -HUGE_VALF;
+    if (r.bias[n] == -HUGE_VALF || (r.hidden != nullptr && r.hidden[n] != 0)) to[n] = -HUGE_VALF;
   }
 }
 
@@ -72,9 +72,10 @@ template <bool kHidden, bool kLine>
 void WriteOf(const FastBiasRow& r, float by, float least, float* to) {
   Index n = 0;
   for (; n + kLanes <= r.count; n += kLanes) {
-    F x = MaxF(MulF(AddF(LoadF(r.bias + n), SetF(-by)), SetF(kLog2E)), SetF(least));
+    const F bias = LoadF(r.bias + n);
+    F x = MaxF(MulF(AddF(bias, SetF(-by)), SetF(kLog2E)), SetF(least));
     if constexpr (kLine) x = AddF(x, LoadF(r.line + n));
-    StoreF(to + n, ShownOr<kHidden>(r, n, x, SetF(-HUGE_VALF)));
+    StoreF(to + n, ShownOr<kHidden>(r, n, HideF(x, bias), SetF(-HUGE_VALF)));
   }
   WriteRest(r, n, by, least, to);
 }

@@ -16,7 +16,7 @@ struct FastBiasRow {
 struct FastBiasKernels {
   // The largest of the keys that are not hidden, -inf if none is. False: one of them is NaN or above `most`.
   bool (*largest)(const FastBiasRow&, float most, float& largest) noexcept;
-  // to[n] = max((bias[n] - by) log2(e), least) + line[n], -inf where a key is hidden.
+  // to[n] = max((bias[n] - by) log2(e), least) + line[n], -inf where a key is hidden or its bias is -inf.
   void (*write)(const FastBiasRow&, float by, float least, float* to) noexcept;
 };
 const FastBiasKernels& fast_bias_kernels(Isa);
