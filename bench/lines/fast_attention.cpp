@@ -3,31 +3,18 @@
 // at that of a bare loop.
 #include <memory>
 
+#include "exponentials.h"
 #include "fast_call.h"
 #include "limits.h"
 #include "line.h"
-#if defined(POSENC_BENCH_KERNELS)
-#include "kernels/attention/fast_strips.h"
-#endif
 
 namespace posenc::bench {
 namespace {
 
-// A shared library does not show the loop: then the limit is without it.
 #if defined(POSENC_BENCH_KERNELS)
 constexpr const char* kLimit = "fma_f32+exp2";
-void exponentials(double count) {
-  float x[1024];
-  for (double done = 0; done < count; done += 1024) {
-    std::fill(std::begin(x), std::end(x), -1.25f);
-    detail::fast_kernels(active_isa()).exponentials(x, 1024);
-    volatile float sink = x[17];
-    (void)sink;
-  }
-}
 #else
 constexpr const char* kLimit = "fma_f32";
-void exponentials(double) {}
 #endif
 
 Line fast_line(const FastShape& s, double goal) {

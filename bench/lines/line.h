@@ -55,9 +55,11 @@ std::vector<Line> pope_lines();
 std::vector<Line> attention_lines();       // the exact engine
 std::vector<Line> fast_attention_lines();  // the fast engine
 std::vector<Line> beside_plain_lines();  // the same beside calls without terms, and on two threads
-std::vector<Line> beside_f32_lines();    // the same in 16 bits
-std::vector<Line> decode_lines();        // few queries, by the fast engine
-std::vector<Line> region_lines();        // Self-Extend, rotated in the call
+std::vector<Line>
+beside_f32_lines();  // the same in 16 bits, by conversion where the machine has no products of bf16
+std::vector<Line> word_lines();             // the same by products of bf16
+std::vector<Line> decode_lines();           // few queries, by the fast engine
+std::vector<Line> region_lines();           // Self-Extend, rotated in the call
 std::vector<Line> attention_shape_lines();  // decoding, selective attention, PaTH
 std::vector<Line> ring_lines();             // one sequence over two ranks
 std::vector<Line> lowering_lines();         // tables that are projected

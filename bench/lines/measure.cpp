@@ -51,8 +51,8 @@ std::vector<Line> lines() {
   for (const auto& more :
        {table_lines(), rerotation_lines(), key_cache_lines(), pope_lines(), input_lines(),
         embed_lines(), attention_lines(), fast_attention_lines(), beside_plain_lines(),
-        beside_f32_lines(), decode_lines(), region_lines(), ring_lines(), attention_shape_lines(),
-        lowering_lines(), stall_lines(), small_lines(), overhead_lines()})
+        beside_f32_lines(), word_lines(), decode_lines(), region_lines(), ring_lines(),
+        attention_shape_lines(), lowering_lines(), stall_lines(), small_lines(), overhead_lines()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -18,6 +18,10 @@
 #if HWY_ARCH_X86
 #include <cpuid.h>
 #endif
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace posenc::inline v0 {
 namespace {
@@ -153,6 +157,16 @@ CpuFeatures usable_features(Isa isa) noexcept {
   if (isa != Isa::avx512 || !native.load(std::memory_order_relaxed) || target_of(isa) == 0)
     return {};
   return features_beside_avx512();
+}
+
+bool may_use_tiles() noexcept {
+#if defined(__linux__) && defined(__x86_64__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+#else
+  return false;
+#endif
 }
 
 std::size_t isa_dispatch_index(Isa isa) {

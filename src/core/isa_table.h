@@ -52,8 +52,10 @@ const Kernels* kernels_of_type(DType type, const Kernels& f64, const Kernels& f3
 // What processors have beyond an instruction set.
 enum class CpuFeature : std::uint8_t {
   avx512_bf16,  // beside avx512: conversion to and products of bfloat16
-  amx_bf16,     // beside avx512: tiles of bfloat16. Linux wants to be asked (arch_prctl) before use
+  amx_bf16,     // beside avx512: tiles of bfloat16, after may_use_tiles
 };
+// Linux keeps tiles only for programs that have asked (arch_prctl); asks once. False: it refuses.
+bool may_use_tiles() noexcept;
 
 class CpuFeatures {
  public:

@@ -19,12 +19,17 @@ endfunction()
 set(avx512_bf16_macro __AVX512BF16__)
 set(avx512_bf16_target "HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL")
 set(avx512_bf16_flags "")
+set(amx_bf16_flags "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mavx512bf16 POSENC_HAS_AVX512_BF16)
   if(POSENC_HAS_AVX512_BF16)
     set(avx512_bf16_flags -mssse3 -msse4.2 -mpclmul -maes -mavx2 -mfma -mbmi -mbmi2 -mf16c -mavx512f -mavx512bw
         -mavx512dq -mavx512vl -mavx512cd -mavx512bf16)
+  endif()
+  check_cxx_compiler_flag("-mamx-tile -mamx-bf16" POSENC_HAS_AMX_BF16)
+  if(POSENC_HAS_AVX512_BF16 AND POSENC_HAS_AMX_BF16)
+    set(amx_bf16_flags ${avx512_bf16_flags} -mamx-tile -mamx-bf16)
   endif()
 endif()
 
@@ -45,6 +50,10 @@ foreach(family rotate compose)
     set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/kernels/${family}_${native}.cpp PROPERTIES
                                 COMPILE_OPTIONS "${${native}_flags}")
   endforeach()
+endforeach()
+foreach(native avx512_bf16 amx_bf16)
+  set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/kernels/attention/fast_words_${native}.cpp PROPERTIES
+                              COMPILE_OPTIONS "${${native}_flags}")
 endforeach()
 target_sources(posenc_core PRIVATE ${POSENC_MADE_KERNELS})
 target_include_directories(posenc_core PRIVATE ${CMAKE_CURRENT_BINARY_DIR})  # Highway includes each once a target

@@ -65,11 +65,15 @@ void take_queries(const FastCall& c, FastWork& w) noexcept {
   }
 }
 
+// Another engine computes these rows.
+void leave(FastWork& w, const RowGroup& g) noexcept {
+  std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+}
+
 // Rows whose numbers that multiply q.k float does not hold are left.
 void leave_weights(const FastCall& c, FastWork& w) noexcept {
   for (const RowGroup& g : w.groups)
-    if (!c.weights.none() && !c.weights.is_bounded(g.row->b, g.row->h))
-      std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+    if (!c.weights.none() && !c.weights.is_bounded(g.row->b, g.row->h)) leave(w, g);
 }
 
 void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
@@ -80,6 +84,7 @@ void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
 
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
 bool pack(const FastCall& c, const FastRowBlock& block, Run keys, FastWork& w) noexcept {
+  if (c.words != nullptr) return pack_words(c, block, keys, w);
   const Index count = keys.end - keys.begin;
   const Run seen = c.seen_by(w.groups, keys);
   const auto fill = [&](const ConstHeads& x) {
@@ -141,6 +146,10 @@ void run_part(const FastCall& c, FastWork& w, RowGroup& g, Run keys, const Strip
     if (run_stick_strip(c, w, g, block, strip)) add_value_rows(c, w, g, keys, s.keys, true);
     return;
   }
+  if (c.words != nullptr) {
+    if (!run_words(c, w, g, strip, given, careful)) leave(w, g);
+    return;
+  }
   const std::size_t start = given ? 1 : 0;
   const float* weight[kMostStripRows];
   if (!c.weights.none()) {
@@ -164,7 +173,7 @@ void run_part(const FastCall& c, FastWork& w, RowGroup& g, Run keys, const Strip
     if (run(false)) return add_value_rows(c, w, g, keys, s.keys, false);
   }
   put_value_rows(c, w, g);  // relative to the references that rows have now
-  if (!run(true)) std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+  if (!run(true)) leave(w, g);
   add_value_rows(c, w, g, keys, s.keys, true);
 }
 
@@ -178,8 +187,7 @@ void run_strip(const FastCall& c, const FastRowBlock& block, FastWork& w, RowGro
   const RegionSet found = c.regions.of(g, keys);
   Regions::each(found, [&](int number) {
     const float* packed = pack_region(c, block, number, keys, w);
-    if (packed == nullptr)
-      return static_cast<void>(std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1}));
+    if (packed == nullptr) return leave(w, g);
     const StripQK qk{w.region_q(number), packed, w.values.data()};
     if (is_single(found)) return run_part(c, w, g, keys, qk, s, given, careful);
     StripStarts part = s;
@@ -212,7 +220,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
       if (g.weighs.begin < g.weighs.end)
         begin = std::min(begin, g.weighs.begin), end = std::max(end, g.weighs.end);
     }
-  const Index size = c.kernels.block_keys, from = begin / size;
+  const Index size = c.strips.block_keys, from = begin / size;
   const Index blocks = end > begin ? block_count(end, size) - from : 0;
   for (Index n = 0; n < blocks; ++n) {
     const Index first = (from + (c.passes_back() ? blocks - 1 - n : n)) * size;
@@ -225,7 +233,7 @@ void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool carefu
       if (bounded)
         run_strip(c, block, w, g, keys, careful);
       else
-        std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
+        leave(w, g);
     }
   }
   const Index width = c.value_panels * c.panel;
@@ -269,7 +277,11 @@ void leave_far_rows(FastWork& w) noexcept {
 void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
   std::fill(w.skips.begin(), w.skips.end(), std::uint8_t{0});
   find_rows(c, block, w);
-  take_queries(c, w);
+  if (c.words == nullptr || !c.key_lengths.empty())
+    take_queries(c, w);
+  else
+    std::fill(w.left.begin(), w.left.end(), std::uint8_t{0});
+  if (c.words != nullptr) take_word_queries(c, w), c.words->begin();
   take_region_queries(c, w);
   take_row_terms(c, w);
   take_gates(c, w);
@@ -277,6 +289,7 @@ void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcep
   pass(c, block, w, false);
   if (!breaks_sticks(c.args) && find_low(c, w)) pass(c, block, w, true);
   leave_far_rows(w);
+  if (c.words != nullptr) finish_words(c, w), c.words->end();
 }
 
 namespace {

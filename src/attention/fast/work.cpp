@@ -56,6 +56,10 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       gates(*this, kernels, arena, executor),
       weights(*this, arena),
       regions(*this, arena),
+      words(keep == Keep::inputs || has_few_rows(*this) ? nullptr : words_of(*this)),
+      channel_words(words == nullptr ? 0 : whole_vectors((D + 1) / 2, words->whole_words)),
+      strips(words == nullptr ? StripShape{kernels.rows, kernels.few_rows, kernels.block_keys}
+                              : StripShape{words->rows, words->few_rows, words->block_keys}),
       turns(*this, lowered, keep != Keep::nothing || !gates.none() || reads_content(rows), arena),
       blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
@@ -87,7 +91,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
 BlockShape FastCall::block_shape() const noexcept {
   Index floats = channels * (1 + static_cast<Index>(regions.size())) + V;
   for (const RowTerm& t : rows.all()) floats += t.channels + (t.by_line ? 0 : t.steps());
-  return {kernels.rows, splits_groups(), rows_of_block(*this, floats)};
+  return {strips.rows, splits_groups(), rows_of_block(*this, floats)};
 }
 
 FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
@@ -193,7 +197,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   left = arena.array<std::uint8_t>(count);
   tops = arena.array<double>(c.starts.none() ? 0 : count);
   // Runs of keys write a vector behind the last one.
-  starts = arena.array<float>(c.kernels.rows * keys + kMostLanes);
+  starts = arena.array<float>(c.strips.rows * keys + kMostLanes);
   start = arena.array<double>(keys);
   runs = RunList(arena.array<Run>(keys / 2 + 2));
   const std::span<const RowTerm> terms = c.rows.all();
@@ -236,10 +240,10 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
     return find_tops(c, {w.groups.begin(), w.groups.end()}, w.tops.data());
   }
   w.rows.clear(), w.groups.clear(), w.found = block;
-  const Index most = c.kernels.rows, few = c.kernels.few_rows;
+  const Index most = c.strips.rows, few = c.strips.few_rows;
   // Rows of a causal mask see different keys, so a small group computes less that is hidden. Groups of four, where there
   // are 16 registers, take longer than they save.
-  const bool stepped = c.args.mask.causal && few >= 8;
+  const bool stepped = c.args.mask.causal && few >= 8 && most < 2 * few;
   for (Index h = block.head; h < block.head_end; ++h)
     for (Index i = block.begin; i < block.end;) {
       const Index rest = block.end - i;
@@ -269,9 +273,10 @@ void fill_weights(const FastCall& c, const RowGroup& g, Index key, const float**
 }
 
 FastWork::FastWork(const FastCall& c, CallArena& arena)
-    : FastRowWork(c, most_rows_of_block(c, c.block_shape()), c.kernels.block_keys, arena),
-      gates(c, static_cast<Index>(left.size()), c.kernels.block_keys, arena),
-      sticks(c, static_cast<Index>(left.size()), arena) {
+    : FastRowWork(c, most_rows_of_block(c, c.block_shape()), c.strips.block_keys, arena),
+      gates(c, static_cast<Index>(left.size()), c.strips.block_keys, arena),
+      sticks(c, static_cast<Index>(left.size()), arena),
+      words(c, static_cast<Index>(left.size()), arena) {
   const FastKernels& k = c.kernels;
   const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);
@@ -281,9 +286,10 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   sums = arena.array<float>(count * k.lanes);
   totals = arena.array<float>(count), factors = arena.array<float>(count);
   logarithms = arena.array<double>(count);
-  keys = arena.array<float>(k.block_keys * c.channels);
-  values = arena.array<float>(k.block_keys * width);
-  weights = arena.array<float>(k.rows * k.block_keys);
+  const Index block = c.words == nullptr ? k.block_keys : 0;
+  keys = arena.array<float>(block * c.channels);
+  values = arena.array<float>(block * width);
+  weights = arena.array<float>(c.strips.rows * c.strips.block_keys);
   const auto sets = static_cast<Index>(c.regions.size());
   regions.q = arena.array<float>(sets * count * c.channels);
   regions.keys = arena.array<float>(sets * k.block_keys * c.channels);
@@ -291,7 +297,7 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   value_rows = arena.made<ValueRowWork>(static_cast<Index>(terms.size()), [&](Index n) {
     return ValueRowWork(terms[static_cast<std::size_t>(n)], k, count, arena);
   });
-  tokens = arena.array<const void*>(k.block_keys);
+  tokens = arena.array<const void*>(c.strips.block_keys);
 }
 
 }  // namespace posenc::v0::detail

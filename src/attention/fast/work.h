@@ -14,6 +14,7 @@
 #include "attention/fast/sticks.h"
 #include "attention/fast/value_rows.h"
 #include "attention/fast/wide_products.h"
+#include "attention/fast/word_strips.h"
 #include "kernels/attention/fast_capped.h"
 #include "posenc/attention/attend.h"
 
@@ -56,6 +57,9 @@ struct FastCall : ReadyCall {
   Gates gates;
   ContentWeights weights;
   Regions regions;
+  const WordKernels* words;  // null: q, k, weights and v are multiplied in float
+  Index channel_words;
+  StripShape strips;
   KeyTurns turns;  // not none: k is that of the call
   BlockShape block_shape() const noexcept;
   std::span<const FastRowBlock> blocks;
@@ -175,6 +179,7 @@ struct FastWork : FastRowWork {
   RegionWork regions;
   GateWork gates;
   StickWork sticks;
+  WordWork words;
   std::span<const void*> tokens;
 
   const float* region_q(int number) const noexcept {

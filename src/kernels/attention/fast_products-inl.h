@@ -152,9 +152,9 @@ HWY_INLINE void ScaleRow(const FastBlock& b, const FastStrip& s, int r, double b
   }
 }
 // Weights of row r from its scores relative to the base.
-template <int R>
+template <int R, Index kKeys = kBlockKeys>
 HWY_INLINE bool RescaleRow(const FastBlock& b, const FastStrip& s, int r, Index keys) {
-  float* x = s.weights + r * kBlockKeys;
+  float* x = s.weights + r * kKeys;
   F most = LoadF(x);
   for (Index key = kLanes; key < keys; key += kLanes) most = MaxF(most, LoadF(x + key));
   const float largest = LargestF(most);

@@ -24,7 +24,7 @@ inline constexpr float kSmallestExponent = -87;
 inline constexpr float kLargestScore = 0x1p22f;
 
 // Rows of a strip and lanes of a vector of every instruction set, at most.
-inline constexpr Index kMostStripRows = 12, kMostLanes = 16;
+inline constexpr Index kMostStripRows = 32, kMostLanes = 16;
 
 // What does not change while strips of a block of keys are computed. A panel is 2 * lanes numbers wide.
 struct FastBlock {
