@@ -2,6 +2,7 @@
 // A call at random with a scheme of the registry, through AttentionPlan and, by hand, through the
 // reference: the scheme lowered and bound, its terms, the call's own, its gradients pulled back.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <span>
 #include <string>
@@ -109,7 +110,18 @@ class SchemeRun : private RandomCall {
     return !lowered_.terms.empty() && std::holds_alternative<ScoreMlpTerm>(lowered_.terms.back());
   }
 
-  // The first key of each query's order, and the keys by their order.
+  static Index number(const ConstTensorView& v, Index n) {
+    return detail::integer_element(v.data, v.dtype, n * v.stride[0]);
+  }
+  // fn(its queries, its keys) of each sequence, or of all.
+  template <class F>
+  void each_sequence(const F& fn) const {
+    const ConstTensorView &query = args.mask.query_cu_seqlens, &key = args.mask.key_cu_seqlens;
+    if (key.empty()) return fn(Index{0}, Tq, Index{0}, Tk);
+    for (Index s = 0; s + 1 < key.shape[0]; ++s)
+      fn(number(query, s), number(query, s + 1), number(key, s), number(key, s + 1));
+  }
+  // The first key of each query's order in its sequence, and the keys of each sequence by their order.
   void find_own_keys() {
     const ConstTensorView &query = args.mask.query_order, &key = args.mask.key_order;
     const auto order = [](const ConstTensorView& v, Index b, Index t) {
@@ -119,14 +131,19 @@ class SchemeRun : private RandomCall {
     for (Index b = 0; b < B; ++b) {
       for (Index i = 0; i < Tq; ++i) {
         Index own = -1;
-        for (Index j = Tk; j-- > 0;)
-          if (order(key, b, j) == order(query, b, i)) own = j;
+        each_sequence([&](Index first, Index last, Index begin, Index end) {
+          for (Index j = end; first <= i && i < last && j-- > begin;)
+            if (order(key, b, j) == order(query, b, i)) own = j;
+        });
         own_keys_.push_back(own);
         query_orders_.push_back(order(query, b, i));
       }
-      for (Index at = -1; at < 8; ++at)  // orders are few
-        for (Index j = 0; j < Tk; ++j)
-          if (order(key, b, j) == at) keys_by_order_.push_back(j);
+      each_sequence([&](Index, Index, Index begin, Index end) {
+        const auto count = static_cast<std::ptrdiff_t>(keys_by_order_.size());
+        for (Index j = begin; j < end; ++j) keys_by_order_.push_back(j);
+        std::stable_sort(keys_by_order_.begin() + count, keys_by_order_.end(),
+                         [&](Index x, Index y) { return order(key, b, x) < order(key, b, y); });
+      });
     }
     call_.own_keys = own_keys_;
     call_.query_orders = query_orders_;
@@ -135,9 +152,6 @@ class SchemeRun : private RandomCall {
   // Queries are the last of the keys of their sequence, but for query_offset; their own keys with them.
   void find_packed_orders() {
     const Mask& m = args.mask;
-    const auto number = [](const ConstTensorView& v, Index n) {
-      return detail::integer_element(v.data, v.dtype, n * v.stride[0]);
-    };
     Index s = 0;
     for (Index i = 0; i < Tq; ++i) {
       while (number(m.query_cu_seqlens, s + 1) <= i) ++s;
