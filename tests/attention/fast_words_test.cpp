@@ -137,6 +137,16 @@ TEST(FastWords, BiasesAndLargeScores) {
   });
 }
 
+// Its weight is rounded, and divided by itself.
+TEST(FastWords, ARowThatSeesOneKeyReturnsItsValue) {
+  with_all_words([] {
+    WordCall call(1, 40, 40, 2, 2, 16, 24, 5);
+    call.args.mask.window_left = 0, call.args.mask.window_right = 0;
+    call.wide[2].pop_back();  // a number behind the last
+    EXPECT_EQ(of_attend(call.args).out, call.wide[2]);
+  });
+}
+
 // Rows that meet numbers which are not finite are those of the exact engine; the others do not notice.
 TEST(FastWords, NumbersThatAreNotFinite) {
   with_all_words([] {

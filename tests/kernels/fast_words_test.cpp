@@ -148,6 +148,12 @@ struct WordWorld {
     for (Index r = 0; r < rows; ++r) begins.push_back(start.data() + r * k.block_keys);
     block = {packed_keys.data(), packed_values.data(), words, (channels + k.lanes - 1) / k.lanes};
   }
+  // Keys behind these are packed, and no row sees them.
+  void see(Index fewer) {
+    for (Index r = 0; r < rows; ++r)
+      for (Index j = fewer; j < keys; ++j) start[at(r * k.block_keys + j)] = -HUGE_VALF;
+    keys = fewer;
+  }
   WordStrip strip(bool given) {
     shift.clear();
     for (std::size_t r = 0; r < base.size(); ++r)
@@ -231,6 +237,20 @@ TEST(FastWords, OneStrip) {
             for (const double m : moved.reference) ASSERT_EQ(m, std::floor(m));
           }
         }
+  });
+}
+
+TEST(FastWords, StripsOfFewerKeysThanTheBlock) {
+  on_all_word_kernels([](const WordKernels& k) {
+    for (const std::size_t kind : {0u, 1u})
+      for (const Index keys : {Index{1}, k.lanes, 3 * k.lanes, k.block_keys - 17}) {
+        WordWorld w(k, kind, k.block_keys - 1, 16, 1), moved(k, kind, k.block_keys - 1, 16, 1);
+        w.see(keys), moved.see(keys);
+        ASSERT_TRUE(k.strip[kind][1](w.block, w.strip(true)));
+        w.check(true);
+        ASSERT_TRUE(k.rescale[kind][1](moved.block, moved.strip(true)));
+        moved.check(true);
+      }
   });
 }
 
