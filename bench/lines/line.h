@@ -58,6 +58,7 @@ std::vector<Line> beside_plain_lines();  // the same beside calls without terms,
 std::vector<Line>
 beside_f32_lines();  // the same in 16 bits, by conversion where the machine has no products of bf16
 std::vector<Line> word_lines();             // the same by products of bf16
+std::vector<Line> order_lines();            // orders beside an offset
 std::vector<Line> decode_lines();           // few queries, by the fast engine
 std::vector<Line> region_lines();           // Self-Extend, rotated in the call
 std::vector<Line> attention_shape_lines();  // decoding, selective attention, PaTH

@@ -49,10 +49,11 @@ Line self_timed(std::string name, std::string bound, std::function<Measured(doub
 std::vector<Line> lines() {
   std::vector<Line> all = rotation_lines();
   for (const auto& more :
-       {table_lines(), rerotation_lines(), key_cache_lines(), pope_lines(), input_lines(),
-        embed_lines(), attention_lines(), fast_attention_lines(), beside_plain_lines(),
-        beside_f32_lines(), word_lines(), decode_lines(), region_lines(), ring_lines(),
-        attention_shape_lines(), lowering_lines(), stall_lines(), small_lines(), overhead_lines()})
+       {table_lines(),        rerotation_lines(), key_cache_lines(), pope_lines(),
+        input_lines(),        embed_lines(),      attention_lines(), fast_attention_lines(),
+        beside_plain_lines(), beside_f32_lines(), word_lines(),      order_lines(),
+        decode_lines(),       region_lines(),     ring_lines(),      attention_shape_lines(),
+        lowering_lines(),     stall_lines(),      small_lines(),     overhead_lines()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -178,6 +178,29 @@ TEST(FastOrders, ThatDoNotAscend) {
   reset_isa();
 }
 
+// Keys that no query sees may hold anything, also where heads see different keys or have numbers of their own.
+TEST(FastOrders, HideWhateverNoQuerySees) {
+  const std::vector<std::uint8_t> sides{0, 1, 1, 2};
+  const std::vector<double> slopes{-0.1, 0.1, -30, 30, -0.2, 0.2, -1e13, 1e13};
+  const Term linear[] = {LinearTerm{.table = tensor(slopes.data(), {1, 4, 1, 2})}};
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+    OrdersCall call(1, kQueryCounts[seed % 3], 90, seed);
+    call.order_in_storage();
+    std::rotate(call.of_keys.begin(), call.of_keys.begin() + 30, call.of_keys.end());
+    for (Index& o : call.of_queries) o -= 45;
+    if (seed % 4 == 1) call.args.mask.head_side = tensor(sides.data(), {4});
+    if (seed % 4 == 2) call.args.terms = linear;
+    if (seed % 8 > 3) call.args.mask.window_left = 10;
+    const Index first = call.of_queries.front(), last = call.of_queries.back();
+    for (std::size_t j = 0; j < 90; ++j)
+      if (call.of_keys[j] > last ||
+          (call.args.mask.window_left == 10 && call.of_keys[j] < first - 10))
+        for (std::size_t n = 0; n < 2 * 16; ++n) call.narrow[1][j * 2 * 16 + n] = std::nanf("");
+    ASSERT_FALSE(call.ascends());
+    ASSERT_EQ(call.wrong(), "") << seed;
+  }
+}
+
 // Each packed sequence has orders of its own.
 TEST(FastOrders, OfPackedSequences) {
   const std::vector<Index> cq{0, 20, 21, 40}, ck{0, 100, 101, 170};

@@ -92,6 +92,7 @@ void OrderView::find_ascending(CallArena& arena) {
   const Index rows = args.block_table.empty() ? args.q.batch : args.block_table.shape[0];
   const std::span<Index> sorted = arena.objects<Index>(key_order_rows * Tk);
   const std::span<Index> others = arena.objects<Index>(has_padding ? rows * Tk : 0);
+  const std::span<std::int32_t> places = arena.objects<std::int32_t>(key_order_rows * Tk);
   ascending = key_orders, ascending_rows = key_order_rows;
   if (Tk == 0 || are_ascending(key_orders, Tk, m.key_cu_seqlens)) return;
   sort_keys(key_orders, Tk, m.key_cu_seqlens, sorted.data());
@@ -99,6 +100,13 @@ void OrderView::find_ascending(CallArena& arena) {
   replace_padding(*this, has_padding ? rows : 0, others.data());
   ascends = has_padding && are_ascending(others, Tk, m.key_cu_seqlens);
   ascending = others, ascending_rows = rows;
+  if (ascends || Tk > std::numeric_limits<std::int32_t>::max()) return;
+  for (std::size_t n = 0; n < sorted.size(); ++n) {
+    const auto place = static_cast<Index>(n) % Tk;
+    places[n - static_cast<std::size_t>(place) + static_cast<std::size_t>(sorted[n])] =
+        static_cast<std::int32_t>(place);
+  }
+  ranks = places;
 }
 
 QueryPlace OrderView::place(Index b, Index i) const noexcept {
@@ -132,8 +140,14 @@ bool OrderView::is_padding(const QueryPlace& p, Index j) const noexcept {
 
 Index OrderView::first_key(const QueryPlace& p, Index order) const noexcept {
   if (key_orders.empty()) return p.begin + std::clamp<Index>(order, 0, p.end - p.begin);
-  const auto row = ascending.begin() + (ascending_rows == 1 ? 0 : p.row) * Tk;
-  return std::lower_bound(row + p.begin, row + p.end, order) - row;
+  if (ascends) {
+    const auto row = ascending.begin() + (ascending_rows == 1 ? 0 : p.row) * Tk;
+    return std::lower_bound(row + p.begin, row + p.end, order) - row;
+  }
+  const auto row = keys_by_order.begin() + (key_order_rows == 1 ? 0 : p.row) * Tk;
+  return std::lower_bound(row + p.begin, row + p.end, order,
+                          [&](Index j, Index x) { return key_order(p, j) < x; }) -
+         row;
 }
 
 Index OrderView::key_at_own_order(const QueryPlace& p) const noexcept {

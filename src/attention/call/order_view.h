@@ -31,6 +31,8 @@ struct OrderView {
   bool ascends = true;
   std::span<const Index> ascending;
   Index ascending_rows = 1;
+  // Where they do not ascend: the place of each key in keys_by_order, [key_order_rows, Tk]; empty if 32 bits do not hold it.
+  std::span<const std::int32_t> ranks;
 
   QueryPlace place(Index b, Index i) const noexcept;
   Index key_order(const QueryPlace& p, Index j) const noexcept {
@@ -43,7 +45,8 @@ struct OrderView {
     return keys_by_order[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + s)];
   }
   bool is_padding(const QueryPlace& p, Index j) const noexcept;
-  // Where orders ascend: the first key of the query's sequence whose order is at least `order`, or its end.
+  // The first key of the query's sequence whose order is at least `order`, or its end: where orders do not ascend, its
+  // place in keys_by_order.
   Index first_key(const QueryPlace&, Index order) const noexcept;
   // The key of the query's own order, -1: none. own_key: none either where it is padding.
   Index key_at_own_order(const QueryPlace&) const noexcept;

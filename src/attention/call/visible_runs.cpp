@@ -94,18 +94,13 @@ Index first_key(const ReadyCall& c, const QueryPlace& p, Wide order) noexcept {
   return order >= kEnd ? p.end : c.first_key(p, static_cast<Index>(order));
 }
 
-VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryPlace& p) noexcept {
+// Runs of keys of these orders, in storage or, where orders do not ascend, in their order.
+VisibleBounds runs_of(const ReadyCall& c, const OrderRange& seen, const QueryPlace& p,
+                      Run all) noexcept {
   VisibleBounds bounds;
   const auto put = [&](Index begin, Index end) {
     if (begin < end) bounds.run[bounds.count++] = {begin, end};
   };
-  const Mask& m = c.args.mask;
-  Run all{p.begin, p.end};
-  if (!m.key_length.empty()) all.end = std::min(all.end, read_index(m.key_length, p.row));
-  if (!c.ascends) {
-    put(all.begin, all.end);
-    return bounds;
-  }
   all.begin = std::max(all.begin, first_key(c, p, seen.low));
   all.end = std::min(all.end, first_key(c, p, seen.high));
   const Index left = std::max(all.begin, first_key(c, p, seen.left));
@@ -124,11 +119,25 @@ VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryP
   return bounds;
 }
 
+VisibleBounds bounds_of(const ReadyCall& c, const OrderRange& seen, const QueryPlace& p) noexcept {
+  const Mask& m = c.args.mask;
+  Run all{p.begin, p.end};
+  if (!m.key_length.empty()) all.end = std::min(all.end, read_index(m.key_length, p.row));
+  if (c.ascends) return runs_of(c, seen, p, all);
+  VisibleBounds bounds;
+  if (all.begin < all.end) bounds.run[bounds.count++] = all;
+  return bounds;
+}
+
 }  // namespace
 
 bool reads_pairs(const ReadyCall& c) noexcept {
   const Mask& m = c.args.mask;
   return !c.ascends || !m.visible.empty() || !m.bias.empty() || !m.query_document.empty();
+}
+bool reads_ranks(const ReadyCall& c) noexcept {
+  const Mask& m = c.args.mask;
+  return !c.ranks.empty() && m.visible.empty() && m.bias.empty() && m.query_document.empty();
 }
 bool reads_keys(const ReadyCall& c) noexcept {
   return reads_pairs(c) || !c.args.mask.key_visible.empty();
@@ -138,11 +147,22 @@ VisibleBounds visible_bounds(const ReadyCall& c, Index b, Index h, const QueryPl
   return bounds_of(c, orders_seen(c, b, h, p.order), p);
 }
 
+RankRuns rank_runs(const ReadyCall& c, Index b, Index h, const QueryPlace& p) noexcept {
+  const VisibleBounds runs = runs_of(c, orders_seen(c, b, h, p.order), p, {p.begin, p.end});
+  RankRuns ranks;
+  for (std::size_t n = 0; n < runs.count; ++n) {
+    ranks.begin[n] = static_cast<std::int32_t>(runs.run[n].begin);
+    ranks.end[n] = static_cast<std::int32_t>(runs.run[n].end);
+  }
+  return ranks;
+}
+
 bool are_places_alike(const ReadyCall& c) noexcept {
   const Mask& m = c.args.mask;
   return c.sequence.empty() && c.args.block_table.empty() && c.query_order_rows == 1 &&
-         (!c.ascends || c.ascending_rows == 1) && m.query_offsets.empty() && m.prefix.empty() &&
-         m.key_length.empty() && m.chunk_origin.empty();
+         (c.key_orders.empty() || (c.ascends ? c.ascending_rows : c.key_order_rows) == 1) &&
+         m.query_offsets.empty() && m.prefix.empty() && m.key_length.empty() &&
+         m.chunk_origin.empty();
 }
 
 Index most_runs(const ReadyCall& c) noexcept {

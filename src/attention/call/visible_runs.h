@@ -17,6 +17,11 @@ struct VisibleBounds {
   Runs runs() const&& = delete;  // a view of a temporary
 };
 VisibleBounds visible_bounds(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
+// Where orders do not ascend: runs of places in OrderView::ranks, of the keys whose orders a query may see.
+struct RankRuns {
+  std::int32_t begin[2] = {0, 0}, end[2] = {0, 0};
+};
+RankRuns rank_runs(const ReadyCall&, Index b, Index h, const QueryPlace&) noexcept;
 // Whether place(b, i), but for its row, and the bounds of a query are the same for every b.
 bool are_places_alike(const ReadyCall&) noexcept;
 
@@ -33,6 +38,8 @@ bool sees_any(const ReadyCall&, Index b, Index h, Index i, const QueryPlace&) no
 // Whether a mask is read for each key of the bounds; whether one is that may differ from query to query.
 bool reads_keys(const ReadyCall&) noexcept;
 bool reads_pairs(const ReadyCall&) noexcept;
+// Whether orders that do not ascend are the only mask that is read for each pair, and rank_runs say which are shown.
+bool reads_ranks(const ReadyCall&) noexcept;
 
 // A block of queries x keys: all pairs hidden, all visible, or some of each. The keys are those of
 // each query's own row of keys. A block without pairs is hidden.

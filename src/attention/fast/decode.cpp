@@ -266,16 +266,21 @@ void find_scores(const DecodeCall& d, const DecodeTokens& t, std::span<const Fas
 }
 
 // Units of one block of keys, whose heads are read together.
-void run_together(const DecodeCall& d, DecodeScans& scans, std::span<const Unit> units, Index slice,
+void run_together(const DecodeCall& d, DecodeScans& scans, std::span<Unit> units, Index slice,
                   bool careful, DecodeWork& w) noexcept {
   const Index rows = units.front().block->count;
+  RowStarts s;  // there is room for those of one unit
+  for (Unit& u : units.first(d.c.filtered ? units.size() : 0)) {
+    const bool differs = d.c.by_head || !d.c.starts.none();  // from head to head
+    if (differs || &u == units.data()) s = {}, find_starts(d, u, slice, w, s);
+    hide_keys(s, w, u);
+  }
   const std::span<FastDecodeHead> heads = w.heads.first(units.size());
   for (std::size_t n = 0; n < units.size(); ++n) heads[n] = head_of(d, units[n], slice);
   find_scores(d, d.k, heads, rows, w);
   for (std::size_t n = 0; n < units.size(); ++n) {
     const Unit& u = units[n];
-    RowStarts s;
-    find_starts(d, u, slice, w, s);
+    s = {}, find_starts(d, u, slice, w, s);
     heads[n].keys = s.most;
     if (s.most > 0) find_weights(d, scans, u, u.k, slice, careful, s, w);
   }
@@ -295,8 +300,7 @@ void run_alone(const DecodeCall& d, DecodeScans& scans, Unit& u, Index slice, bo
     FastDecodeHead h = head_of(d, u, slice);
     const std::span<const void*> k = single ? u.k : open_region(d, u, region, part, w);
     h.k = k.data(), h.q = d.query_of(region, u.block->first), h.keys = s.most;
-    const DecodeTokens& t = d.tokens_of(region);
-    find_scores(d, t, {&h, 1}, u.block->count, w);
+    find_scores(d, d.tokens_of(region), {&h, 1}, u.block->count, w);
     find_weights(d, scans, u, k, slice, careful, part, w);
     d.kernels.values[d.v.type](d.v.of({&h, 1}, u.block->count));
   });
@@ -322,7 +326,8 @@ void run_piece(const DecodeCall& d, DecodeScans& scans, Index set, Index slice, 
   if (!d.c.value_rows.none()) w.row_values.begin(blocks, slice);
   const Run all{slice * kSliceKeys, std::min(d.c.Tk, (slice + 1) * kSliceKeys)};
   const Index count = block_count(all.end - all.begin, kDecodeKeys);
-  const bool alone = d.c.filtered || !d.c.regions.none();
+  const bool pairs = d.c.filtered && !(d.c.ranked && d.c.rows.none());  // read key by key
+  const bool alone = pairs || !d.c.regions.none();
   for (Index n = 0; n < count; ++n) {
     // From the last to the first where something is summed over keys.
     const Index key = all.begin + (scans.none() ? n : count - 1 - n) * kDecodeKeys;

@@ -27,6 +27,7 @@ struct FastRow {
   VisibleBounds bounds{};
   Index entry = 0;    // Starts::entry_of
   double offset = 0;  // Starts::offset_of
+  RankRuns orders{};  // rank_runs, where ranks are read
 };
 
 // Of a table, that of a head.

@@ -95,6 +95,22 @@ double fill_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, f
   return largest;
 }
 
+// Hides the keys whose orders a row does not see, of start values of keys from `key` on. False: it sees none of them.
+bool hide_by_rank(const FastCall& c, const FastRow& r, Index key, Index count, float* to) noexcept {
+  const std::int32_t* rank =
+      c.ranks.data() + (c.key_order_rows == 1 ? 0 : r.place.row) * c.Tk + key;
+  const RankRuns& seen = r.orders;
+  std::int32_t some = 0;
+  for (Index n = 0; n < count; ++n) {
+    const std::int32_t x = rank[n];
+    const std::int32_t first = (x >= seen.begin[0]) & (x < seen.end[0]);
+    const std::int32_t second = (x >= seen.begin[1]) & (x < seen.end[1]);
+    some |= first | second;
+    to[n] = (first | second) != 0 ? to[n] : -HUGE_VALF;
+  }
+  return some != 0;
+}
+
 // Whether a group takes its numbers from lines in double.
 bool reads_wide_lines(const FastCall& c, const RowGroup& g) noexcept {
   return reads_lines(c) && c.starts.has_wide_lines() && !g.near;
@@ -113,7 +129,8 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bo
                Index width, double& largest) noexcept {
   std::fill_n(to, width, -HUGE_VALF);
   const bool shows_all = c.flags.shows_all(r.place.row, keys);
-  const bool filters = c.filtered || (wide && !shows_all);
+  const bool ranks = c.ranked && !wide;
+  const bool filters = (c.filtered && !ranks) || (wide && !shows_all);
   if (filters) {
     find_visible(c, r.b, r.h, r.i, r.place, keys, w.runs);
   } else {
@@ -147,6 +164,7 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bo
     const float* hidden = c.flags.starts(r.place.row) + keys.begin;
     for (Index n = 0; n < last - keys.begin; ++n) to[n] += hidden[n];
   }
+  if (ranks && !hide_by_rank(c, r, keys.begin, last - keys.begin, to)) return 0;
   return last;
 }
 

@@ -64,6 +64,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       blocks(fast_row_blocks(*this, block_shape(), arena)),
       flags(*this, arena),
       filtered(reads_pairs(*this)),
+      ranked(reads_ranks(*this)),
       bias(*this, starts, flags),
       by_head(!args.mask.head_side.empty() || !args.mask.chunk_origin.empty()),
       alike(are_places_alike(*this)),
@@ -97,6 +98,7 @@ BlockShape FastCall::block_shape() const noexcept {
 FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
   FastRow r{b, h, i, place(b, i), {}, 0};
   r.bounds = visible_bounds(*this, b, h, r.place);
+  if (ranked) r.orders = rank_runs(*this, b, h, r.place);
   r.entry = entry_of(r);
   if (starts.has_offsets()) r.offset = starts.offset_of(r);
   return r;

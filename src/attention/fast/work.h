@@ -65,6 +65,7 @@ struct FastCall : ReadyCall {
   std::span<const FastRowBlock> blocks;
   KeyFlags flags;
   bool filtered;  // some mask is read for each pair
+  bool ranked;    // reads_ranks
   BiasStarts bias;
   bool by_head;  // some mask differs from head to head
   bool alike;    // are_places_alike
