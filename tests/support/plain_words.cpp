@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled for one target, AVX2 or NEON (tests/CMakeLists.txt).
+// Compiled for one target, AVX2 or NEON (tests/CMakeLists.txt). Panels of NEON are narrower than a tile.
 #include "support/plain_words.h"
 
 #include <algorithm>
@@ -9,15 +9,21 @@
 #include <hwy/highway.h>
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET == HWY_AVX2
 #include "kernels/attention/fast_word_tiles-inl.h"
+#else
+#include "kernels/attention/fast_words-inl.h"
+#endif
 
 namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
 constexpr WordKernels kPlainVectors = vector_word_kernels<PlainWords>("of bf16 by vectors (plain)");
+#if HWY_TARGET == HWY_AVX2
 constexpr WordKernels kPlainTiles =
     tile_word_kernels<PlainTiles, PlainWords>("of bf16 by tiles (plain)");
+#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -38,7 +44,11 @@ const detail::WordKernels* plain_words_of_vectors() noexcept {
   return where_they_run(detail::HWY_NAMESPACE::kPlainVectors);
 }
 const detail::WordKernels* plain_words_of_tiles() noexcept {
+#if HWY_TARGET == HWY_AVX2
   return where_they_run(detail::HWY_NAMESPACE::kPlainTiles);
+#else
+  return nullptr;
+#endif
 }
 
 }  // namespace posenc::test

@@ -23,7 +23,8 @@ inline constexpr Index kTileSize = 16;
 // Two by two tiles of sums fill half of the registers; the other half are what is multiplied.
 inline constexpr Index kTileStripRows = 2 * kTileSize, kTileStep = 2 * kTileSize;
 inline constexpr Index kTileBlockKeys = 256;
-static_assert(kTileStripRows <= kMostStripRows && kTileSize % kLanes == 0);
+// A tile of columns lies in one panel.
+static_assert(kTileStripRows <= kMostStripRows && kPanel % kTileSize == 0);
 
 // A product of one or two tiles of rows and one or two of columns.
 struct TileProduct {

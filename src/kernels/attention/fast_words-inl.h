@@ -63,7 +63,8 @@ struct PlainWords {
 
 // Whether numbers are within kLargestValue: the largest bits of the upper and of the lower halves of words.
 struct WordBounds {
-  W high = hn::Zero(WTag()), low = hn::Zero(WTag());
+  HWY_INLINE WordBounds() : high(hn::Zero(WTag())), low(hn::Zero(WTag())) {}
+  W high, low;
   HWY_INLINE void Add(W x) {
     high = hn::Max(high, hn::And(x, SetW(0x7fff0000u)));
     low = hn::Max(low, hn::And(x, SetW(0x7fffu)));
@@ -86,8 +87,8 @@ HWY_INLINE bool TakeWords(std::uint32_t* HWY_RESTRICT to, const std::uint16_t* H
   bool bounded = true;
   Index w = 0;
   for (; 2 * (w + kLanes) <= channels; w += kLanes) {
-    W some;
-    std::memcpy(&some, x + 2 * w, sizeof some);
+    const W some =
+        hn::BitCast(WTag(), hn::LoadU(hn::Repartition<std::uint16_t, WTag>(), x + 2 * w));
     bounds.Add(some);
     StoreW(to + w, some);
   }

@@ -34,7 +34,7 @@ struct WordStrip {
 };
 
 struct WordKernels {
-  const char* products;  // what multiplies, as explain_plan names it
+  const char* products;  // what multiplies, for messages of tests
   // Rows of strips, and keys of a block; whole words of channels, and keys whose values are packed, zeros behind the last.
   Index lanes, rows, few_rows, block_keys, whole_words, whole_keys;
   // FastKernels::strip and rescale.
