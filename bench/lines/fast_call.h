@@ -8,76 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "fast_shape.h"
 #include "posenc/attention/attend.h"
 #include "posenc/positions/grid.h"
 #include "posenc/positions/sequence.h"
 
 namespace posenc::bench {
-
-// Shaw and the next two read rows of a table: of 129 clipped distances by the query and for the values (Shaw), of all distances
-// (Transformer-XL), of 512 buckets by the query and by the key (DeBERTa).
-// Forgetting sums a gate for each pair (form=per_row). SAM has one table for the rows and one for the columns of a picture.
-enum class By : std::uint8_t {
-  plain,
-  alibi,
-  t5,
-  tupe,
-  capped,
-  fire,
-  cope,
-  stick_breaking,
-  shaw,
-  transformer_xl,
-  deberta,
-  kerple,
-  sam,
-  swin,
-  decay,
-  forgetting
-};
-inline constexpr const char* kBy[] = {
-    "plain", "alibi",          "t5",      "tupe",   "capped", "fire", "cope",  "stick_breaking",
-    "shaw",  "transformer_xl", "deberta", "kerple", "sam",    "swin", "decay", "forgetting"};
-
-// What is computed: the output; gradients of q, k and v; those of the term's table too.
-enum class Gradient : std::uint8_t { none, inputs, table };
-inline constexpr const char* kGradient[] = {"", "backward/", "backward/table/"};
-
-struct FastShape {
-  Index tokens, heads, dim;
-  bool causal;
-  By by;
-  Gradient gradient = Gradient::none;
-  Index batch = 1;
-  Index behind = 0;  // tokens between the keys and the queries, which then see all of them
-  std::string name() const {
-    std::string sizes =
-        std::to_string(tokens) + 'x' + std::to_string(heads) + 'x' + std::to_string(dim);
-    if (batch > 1) sizes = std::to_string(batch) + 'x' + sizes;
-    const char* seen = causal ? "/causal/" : behind > 0 ? "/behind/" : "/full/";
-    return std::string("attend/f32/") + kGradient[static_cast<std::size_t>(gradient)] +
-           kBy[static_cast<std::size_t>(by)] + seen + sizes;
-  }
-  // Of a square picture.
-  Index side() const {
-    return static_cast<Index>(std::lround(std::sqrt(static_cast<double>(tokens))));
-  }
-  double pairs() const {
-    const auto n = static_cast<double>(tokens);
-    return static_cast<double>(batch * heads) * (causal ? n * (n + 1) / 2 : n * n);
-  }
-  // Products beside those of q, k and v, forward.
-  double more_products() const {
-    const auto n = static_cast<double>(batch * tokens * heads);
-    return by == By::shaw                               ? 2 * n * 129
-           : by == By::transformer_xl || by == By::tupe ? pairs()
-           : by == By::deberta                          ? 2 * n * 512
-           : by == By::cope                             ? n * 64
-           : by == By::forgetting                       ? pairs()
-           : by == By::sam ? 4 * n * std::sqrt(static_cast<double>(tokens))
-                           : 0;
-  }
-};
 
 struct FastAttend {
   explicit FastAttend(const FastShape& s)
@@ -142,13 +78,15 @@ struct FastAttend {
         return -std::log1p(2 * std::fabs(static_cast<double>(n % each.count + each.lo)));
       });
     }
+    add_segments();
     if (shape.by == By::sam) add_picture();
     if (shape.by == By::swin) add_offsets();
     if (shape.by == By::decay) add_decay();
     if (shape.by == By::forgetting) add_gates();
     if (shape.by == By::alibi)
       terms.emplace_back(LinearTerm{.table = table(1, 2, [&](Index n) { return slope(n / 2); })});
-    if (shape.by == By::t5) add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
+    if (shape.by == By::t5 || shape.by == By::t5_segments)
+      add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1);
     if (shape.by == By::shaw) {
       const IndexLine clipped = line(64, [](Index d) { return d + 64; });
       add_product(clipped, 129, shape.dim).query = kContent;
@@ -171,6 +109,17 @@ struct FastAttend {
       add_product(buckets, 512, shape.dim).key = kContent;
     }
     args.terms = terms;
+  }
+  // A number for each pair of four classes.
+  void add_segments() {
+    const bool mixed = shape.by == By::mixed_segments;
+    if (!mixed && shape.by != By::segments && shape.by != By::t5_segments) return;
+    lines.emplace_back();
+    for (Index token = 0; token < shape.tokens; ++token)
+      classes.push_back(mixed ? token * token % 7 % 4 : token * 4 / shape.tokens);
+    for (std::int32_t n = 0; n < 16; ++n) lines.back().push_back(n);
+    const ConstTensorView of = tensor(std::as_const(classes).data(), {1, shape.tokens});
+    add_product({}, 16, 1).pair = {lines.back().data(), 4, 4, of, of};
   }
   // SAM's: the query times a row of a table for the rows of the picture, and of one for its columns.
   void add_picture() {
@@ -324,6 +273,8 @@ struct FastAttend {
   std::vector<Term> terms_of_query(Index i) const {
     std::vector<Term> of(terms.begin(), terms.end());
     for (Term& t : of) {
+      if (PickedRows* picked = picked_rows(t); picked != nullptr && picked->pair.row != nullptr)
+        picked->pair.query_class = tensor(classes.data() + i, {1, 1});
       auto* product = std::get_if<ProductTerm>(&t);
       auto* decay = std::get_if<DecayTerm>(&t);
       if (product == nullptr && decay == nullptr) continue;
@@ -387,6 +338,7 @@ struct FastAttend {
   std::vector<std::vector<double>> d_numbers;
   std::deque<std::vector<double>> numbers;
   std::deque<std::vector<std::int32_t>> lines;
+  std::vector<std::int64_t> classes;
   OwnedPositions at, query_at;
   std::vector<Term> terms;
   AttentionArgs args;

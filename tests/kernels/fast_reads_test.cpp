@@ -84,8 +84,9 @@ TEST(FastReads, SlicesIndexesAndColumns) {
     std::vector<std::int32_t> index(static_cast<std::size_t>(rows + count));
     for (std::int32_t& n : index) n = static_cast<std::int32_t>(random.integer(0, steps - 1));
     const std::int32_t* middle = index.data() + rows;
-    std::vector<float> sliced = first, indexed = first, columns = first;
+    std::vector<float> sliced = first, indexed = first, columns = first, added(first.size());
     reads.add_slice(sliced.data(), from.data(), count);
+    reads.add_slices(added.data(), first.data(), from.data(), count);
     reads.add_indexed(indexed.data(), from.data(), middle, count);
     reads.add_columns(columns.data(), from_row, rows, from.data(), from_row, middle, count);
     double all = 0;
@@ -96,6 +97,7 @@ TEST(FastReads, SlicesIndexesAndColumns) {
     };
     for (Index j = 0; j < count; ++j) {
       ASSERT_EQ(sliced[static_cast<std::size_t>(j)], sum(j, j)) << isa_name(isa);
+      ASSERT_EQ(added[static_cast<std::size_t>(j)], sum(j, j)) << isa_name(isa);
       ASSERT_EQ(indexed[static_cast<std::size_t>(j)], sum(j, middle[j])) << isa_name(isa);
       for (Index r = 0; r < rows; ++r)
         ASSERT_EQ(columns[static_cast<std::size_t>(r * from_row + j)],

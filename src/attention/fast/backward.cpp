@@ -156,9 +156,9 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, co
           w, w.row_gradients);
     c.curve_gradients.add(t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, w.curve_gradients);
     if (!c.terms.none())
-      c.terms.add(
-          {t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice, w.diagonals.data()},
-          part);
+      c.terms.add({t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice,
+                   w.diagonals.data(), w.classes.runs.data()},
+                  part);
   };
   if (c.is_capped()) {
     if (!c.cap.starts) add_terms();

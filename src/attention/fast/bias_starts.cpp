@@ -14,7 +14,8 @@ BiasStarts::BiasStarts(const ReadyCall& c, const Starts& starts, const KeyFlags&
   const Mask& m = c.args.mask;
   const bool others = !c.ascends || !m.visible.empty() || !m.query_document.empty();
   if (bias.empty() || bias.dtype != DType::f32 || others) return;
-  const bool lines = starts.has_lines() && !starts.has_wide_lines() && !starts.has_offsets();
+  const bool lines = starts.has_lines() && !starts.has_wide_lines() && !starts.has_offsets() &&
+                     !starts.classes().is_wide();
   whole_rows_ = (starts.none() || lines) && pair_row(bias, c.H, 0, 0, 0).step == 1;
 }
 

@@ -271,7 +271,7 @@ void run_together(const DecodeCall& d, DecodeScans& scans, std::span<Unit> units
   const Index rows = units.front().block->count;
   RowStarts s;  // there is room for those of one unit
   for (Unit& u : units.first(d.c.filtered ? units.size() : 0)) {
-    const bool differs = d.c.by_head || !d.c.starts.none();  // from head to head
+    const bool differs = d.c.by_head || !d.c.starts.adds_nothing();  // from head to head
     if (differs || &u == units.data()) s = {}, find_starts(d, u, slice, w, s);
     hide_keys(s, w, u);
   }

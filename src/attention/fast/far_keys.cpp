@@ -18,9 +18,9 @@ constexpr Index kFewestKeys = 32;
 
 // Whether a score is q.k, or less of it, and a number of the line.
 bool are_scores_bounded(const FastCall& c) noexcept {
-  return c.wide.none() && c.rows.none() && c.value_rows.none() && c.gates.none() &&
-         c.weights.none() && c.regions.none() && !breaks_sticks(c.args) && !c.cap.starts &&
-         c.args.mask.bias.empty();
+  return c.starts.classes().none() && c.wide.none() && c.rows.none() && c.value_rows.none() &&
+         c.gates.none() && c.weights.none() && c.regions.none() && !breaks_sticks(c.args) &&
+         !c.cap.starts && c.args.mask.bias.empty();
 }
 
 // Of keys that are there: those that a stage left out hold anything.

@@ -21,7 +21,7 @@ double token_number(const ReadyCall& c, const ConstHeads& x, Index batch, Index 
 bool Starts::are_decays() const noexcept {
   bool some = false;
   for (const Term& term : call_.args.terms) {
-    if (!adds(term)) continue;
+    if (!is_added(term)) continue;
     const auto* t = std::get_if<DecayTerm>(&term);
     if (t == nullptr || t->side != Side::both) return false;
     some = true;
@@ -32,12 +32,12 @@ bool Starts::are_decays() const noexcept {
 void Starts::make_decays(CallArena& arena) {
   by_key_ = true, line_size_ = call_.Tk + 2 * kLineMargin;
   for (const Term& term : call_.args.terms)
-    if (adds(term))
+    if (is_added(term))
       line_batches_ = std::max(line_batches_, std::get<DecayTerm>(term).key.given.batch);
   make_room(arena);
   if (arena.counts()) return;
   for (const Term& term : call_.args.terms) {
-    if (!adds(term)) continue;
+    if (!is_added(term)) continue;
     const auto& t = std::get<DecayTerm>(term);
     for (Index n = 0; n < line_batches_ * call_.H; ++n) {
       double* line = wide_lines_.data() + n * line_size_ + kLineMargin;
@@ -51,7 +51,7 @@ void Starts::make_decays(CallArena& arena) {
 double Starts::offset_of(const FastRow& r) const noexcept {
   double sum = 0;
   for (const Term& term : call_.args.terms)
-    if (const auto* t = std::get_if<DecayTerm>(&term); t != nullptr && adds(term))
+    if (const auto* t = std::get_if<DecayTerm>(&term); t != nullptr && is_added(term))
       sum += kLog2E * t->scale * token_number(call_, t->query.given, r.b, r.h, r.i);
   return sum;
 }

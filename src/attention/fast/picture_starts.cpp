@@ -8,15 +8,16 @@
 namespace posenc::inline v0::detail {
 
 void Starts::make_picture(CallArena& arena) {
-  picture_ = PictureLines(call_, adds, arena);
+  picture_ = PictureLines(
+      call_, [&](const Term& t) { return is_added(t); }, arena);
   if (picture_.none()) return;
   line_batches_ = 1, line_size_ = picture_.entries() + 2 * kLineMargin;
   for (const Term& t : call_.args.terms)
-    if (adds(t)) line_batches_ = std::max(line_batches_, term_arrays(t).table.shape[0]);
+    if (is_added(t)) line_batches_ = std::max(line_batches_, term_arrays(t).table.shape[0]);
   make_room(arena);
   if (arena.counts()) return;
   for (const Term& t : call_.args.terms) {
-    if (!adds(t)) continue;
+    if (!is_added(t)) continue;
     const double scale = std::visit([](const auto& kind) { return kind.scale; }, t);
     for (Index n = 0; n < line_batches_ * call_.H; ++n)
       picture_.add(t, slab_of(term_arrays(t).table, n / call_.H, n % call_.H, call_.H),

@@ -3,108 +3,135 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
+#include "attention/fast/starts.h"
 #include "core/element.h"
 #include "kernels/attention/fast_strips.h"
 
 namespace posenc::inline v0::detail {
 namespace {
 
-// A row of queries keeps a number, and backward a sum, of each class of keys.
-constexpr std::size_t kMostTokenClasses = 128;
 // Keys of a run, at least on average.
 constexpr Index kShortRun = 4;
 
-// fn(axis) for each line of a term.
+using PickedTerms = std::span<const PickedRows* const>;
+
+// fn(axis) for each line of the terms, and fn(pair) for each pair of classes.
 template <class F>
-void each_axis(const ReadyCall& c, const PickedRows& t, const F& fn) {
-  for (const IndexLine& line : t.lines)
-    if (line.row != nullptr) fn(c.axes[static_cast<std::size_t>(line.axis)]);
+void each_axis(const ReadyCall& c, PickedTerms terms, const F& fn) {
+  for (const PickedRows* t : terms)
+    for (const IndexLine& line : t->lines)
+      if (line.row != nullptr) fn(c.axes[static_cast<std::size_t>(line.axis)]);
+}
+template <class F>
+void each_pair(PickedTerms terms, const F& fn) {
+  for (const PickedRows* t : terms)
+    if (t->pair.row != nullptr) fn(t->pair);
 }
 
-bool is_same(const AxisView& a, std::span<const Index> whole, std::span<const double> real,
-             std::size_t x, std::size_t y) noexcept {
-  return a.whole ? whole[x] == whole[y] : real[x] == real[y];
+// What tells tokens apart: their positions on the axes of the terms, and their classes.
+struct TokenNumbers {
+  std::array<std::uint64_t, 4 * kMostClassTerms> x;
+  std::size_t count = 0;
+  std::size_t hash = 0;
+
+  void take(std::uint64_t number) noexcept {
+    x[count++] = number;
+    hash = (hash ^ static_cast<std::size_t>(number)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 32;
+  }
+  bool operator==(const TokenNumbers& y) const noexcept {
+    return hash == y.hash && std::equal(x.begin(), x.begin() + count, y.x.begin());
+  }
+};
+TokenNumbers numbers_of_token(const ReadyCall& c, PickedTerms terms, bool of_queries, Index row,
+                              Index token) noexcept {
+  TokenNumbers to;
+  each_pair(terms, [&](const IndexPair& pair) {
+    to.take(static_cast<std::uint64_t>(
+        read_index(of_queries ? pair.query_class : pair.key_class, row, token)));
+  });
+  each_axis(c, terms, [&](const AxisView& a) {
+    const std::size_t at = of_queries ? a.query_at(row, token) : a.key_at(row, token);
+    if (a.whole)
+      to.take(static_cast<std::uint64_t>((of_queries ? a.query_whole : a.key_whole)[at]));
+    else
+      to.take(std::bit_cast<std::uint64_t>((of_queries ? a.query : a.key)[at] + 0.0));  // -0 is 0
+  });
+  return to;
 }
 
 }  // namespace
 
 // The number of classes; 0: too many.
-template <class Same>
-Index RowClasses::find(Index rows, Index tokens, const Same& same, std::span<std::int32_t> to,
-                       std::span<Sample> samples) noexcept {
-  std::size_t count = 0, last = 0;
+Index RowClasses::find(const ReadyCall& c, PickedTerms terms, bool of_queries,
+                       std::span<std::int32_t> to, std::span<Sample> samples) noexcept {
+  const Index rows = of_queries ? query_rows_ : key_rows_, tokens = of_queries ? queries_ : keys_;
+  constexpr std::size_t kPlaces = 4 * kMostTokenClasses;
+  std::array<std::int32_t, kPlaces> classes;  // by hash; -1: none
+  classes.fill(-1);
+  std::size_t count = 0;
+  TokenNumbers before;
   for (Index n = 0; n < rows * tokens; ++n) {
     const Sample token{n / tokens, n % tokens};
-    std::size_t at = 0;
-    // Most tokens follow the class of the one before.
-    for (const std::size_t guess : {last, last + 1})
-      if (guess < count && same(token, samples[guess])) at = guess + 1;
-    if (at == 0) {
-      while (at < count && !same(token, samples[at])) ++at;
-      if (at == count) {
-        if (count == kMostTokenClasses) return 0;
-        samples[count++] = token;
-      }
-    } else {
-      --at;
+    const TokenNumbers x = numbers_of_token(c, terms, of_queries, token.row, token.token);
+    if (n > 0 && x == before) {  // most tokens
+      to[static_cast<std::size_t>(n)] = to[static_cast<std::size_t>(n - 1)];
+      continue;
     }
-    last = at, to[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(at);
+    before = x;
+    std::size_t place = x.hash % kPlaces;
+    const auto is_other = [&](std::int32_t of) {
+      const Sample& y = samples[static_cast<std::size_t>(of)];
+      return !(x == numbers_of_token(c, terms, of_queries, y.row, y.token));
+    };
+    while (classes[place] >= 0 && is_other(classes[place])) place = (place + 1) % kPlaces;
+    if (classes[place] < 0) {
+      if (count == kMostTokenClasses) return 0;
+      samples[count] = token, classes[place] = static_cast<std::int32_t>(count++);
+    }
+    to[static_cast<std::size_t>(n)] = classes[place];
   }
   return static_cast<Index>(count);
 }
 
-RowClasses::RowClasses(const ReadyCall& c, const PickedRows& t, Index none, CallArena& arena)
+RowClasses::RowClasses(const ReadyCall& c, PickedTerms terms, Index none, CallArena& arena)
     : queries_(c.Tq), keys_(c.Tk) {
   if (c.Tq == 0 || c.Tk == 0) return;
-  each_axis(c, t, [&](const AxisView& a) {
+  each_axis(c, terms, [&](const AxisView& a) {
     query_rows_ = std::max(query_rows_, a.query_rows), key_rows_ = std::max(key_rows_, a.key_rows);
   });
-  const IndexPair& pair = t.pair;
-  if (pair.row != nullptr)
-    query_rows_ = std::max(query_rows_, pair.query_class.shape[0]),
+  each_pair(terms, [&](const IndexPair& pair) {
+    query_rows_ = std::max(query_rows_, pair.query_class.shape[0]);
     key_rows_ = std::max(key_rows_, pair.key_class.shape[0]);
+  });
   query_class_ = arena.objects<std::int32_t>(query_rows_ * c.Tq);
   key_class_ = arena.objects<std::int32_t>(key_rows_ * c.Tk + kLineMargin);
   std::array<Sample, kMostTokenClasses> queries{}, keys{};
-  const auto same_query = [&](const Sample& x, const Sample& y) {
-    bool same = pair.row == nullptr || read_index(pair.query_class, x.row, x.token) ==
-                                           read_index(pair.query_class, y.row, y.token);
-    each_axis(c, t, [&](const AxisView& a) {
-      same = same && is_same(a, a.query_whole, a.query, a.query_at(x.row, x.token),
-                             a.query_at(y.row, y.token));
-    });
-    return same;
-  };
-  const auto same_key = [&](const Sample& x, const Sample& y) {
-    bool same = pair.row == nullptr || read_index(pair.key_class, x.row, x.token) ==
-                                           read_index(pair.key_class, y.row, y.token);
-    each_axis(c, t, [&](const AxisView& a) {
-      same = same &&
-             is_same(a, a.key_whole, a.key, a.key_at(x.row, x.token), a.key_at(y.row, y.token));
-    });
-    return same;
-  };
-  const Index of_queries = find(query_rows_, c.Tq, same_query, query_class_, queries);
-  const Index of_keys = of_queries == 0 ? 0 : find(key_rows_, c.Tk, same_key, key_class_, keys);
+  query_classes_ = find(c, terms, true, query_class_, queries);
+  const Index of_keys = query_classes_ == 0 ? 0 : find(c, terms, false, key_class_, keys);
   if (of_keys == 0) return;
   size_ = of_keys;
   width_ = (of_keys + 2 * kMostLanes - 1) / kMostLanes * kMostLanes;
-  find_picks(c, t, none, std::span(queries).first(static_cast<std::size_t>(of_queries)),
-             std::span(keys).first(static_cast<std::size_t>(of_keys)), arena);
+  picks_ = arena.objects<std::int32_t>(static_cast<Index>(terms.size()) * query_classes_ * width_);
+  std::fill(picks_.begin(), picks_.end(), static_cast<std::int32_t>(none));
+  auto to = picks_.data();
+  for (const PickedRows* t : terms) {
+    find_picks(c, *t, std::span(queries).first(static_cast<std::size_t>(query_classes_)),
+               std::span(keys).first(static_cast<std::size_t>(of_keys)), to);
+    to += query_classes_ * width_;
+  }
   find_runs(arena);
 }
 
-void RowClasses::find_picks(const ReadyCall& c, const PickedRows& t, Index none,
+void RowClasses::find_picks(const ReadyCall& c, const PickedRows& t,
                             std::span<const Sample> queries, std::span<const Sample> keys,
-                            CallArena& arena) {
-  picks_ = arena.objects<std::int32_t>(static_cast<Index>(queries.size()) * width_);
-  std::fill(picks_.begin(), picks_.end(), static_cast<std::int32_t>(none));
-  auto to = picks_.begin();
+                            std::int32_t* to) noexcept {
   for (const Sample& q : queries) {
     FastRow r;
     r.b = q.row, r.i = q.token;
-    auto pick = to;
+    std::int32_t* pick = to;
     for (const Sample& k : keys) {
       r.place.row = k.row;
       if (const Index row = picked_row(c, t, r, k.token); row >= 0)
@@ -141,10 +168,6 @@ void RowClasses::find_runs(CallArena& arena) {
   first_run_.back() = n;
 }
 
-const std::int32_t* RowClasses::picks(Index b, Index i) const noexcept {
-  const Index at = (query_rows_ == 1 ? 0 : b) * queries_ + i;
-  return picks_.data() + query_class_[static_cast<std::size_t>(at)] * width_;
-}
 const std::int32_t* RowClasses::key_classes(Index row) const noexcept {
   return key_class_.data() + (key_rows_ == 1 ? 0 : row) * keys_;
 }

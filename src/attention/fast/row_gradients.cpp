@@ -183,7 +183,7 @@ void RowGradients::close_tiles(const FastRowWork& forward, RowGradientsWork& w) 
       clear_sums(x, w);
       for (Index i = 0; i < x.rows; ++i) {
         const FastRow& r = forward.rows[static_cast<std::size_t>(row + i)];
-        const std::int32_t* picks = t.classes.picks(r.b, r.i);
+        const std::int32_t* picks = t.classes.picks_of(r.b, r.i);
         const float* sums = of.classes.data() + (row + i) * t.classes.width();
         for (Index k = 0; k < t.classes.size(); ++k) sum_at(x, i, picks[k], w) += sums[k];
       }

@@ -60,7 +60,7 @@ const std::int32_t* pick_rows(const FastCall& c, const RowTerm& t, const FastRow
                               Index count, std::int32_t* to) noexcept {
   const auto none = static_cast<std::int32_t>(t.steps() - 1);
   if (!t.classes.none()) {
-    const std::int32_t* picks = t.classes.picks(r.b, r.i);
+    const std::int32_t* picks = t.classes.picks_of(r.b, r.i);
     const std::int32_t* key = t.classes.key_classes(r.place.row) + keys.begin;
     for (Index j = 0; j < count; ++j) to[j] = keys.begin + j < keys.end ? picks[key[j]] : none;
     return to;
@@ -248,7 +248,7 @@ class StripAdder {
       float* to = of.numbers.data() + (g_.first + n) * width;
       std::fill_n(to, width, 0.0f);
       c_.row_reads.add_indexed(to, of.products.data() + (g_.first + n) * of.width,
-                               t.classes.picks(g_.row[n].b, g_.row[n].i), width);
+                               t.classes.picks_of(g_.row[n].b, g_.row[n].i), width);
     }
   }
   void add_classes(const RowTerm& t, const RowTermWork& of) noexcept {

@@ -55,7 +55,8 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     t.number = number;
     t.term = &product_of(term), t.of_keys = is_of_keys(term), t.channels = t.term->table.shape[3];
     static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
-    if (!t.by_line && !t.of_keys) t.classes = RowClasses(c, *t.term, t.steps() - 1, arena);
+    if (const PickedRows* picked = t.term; !t.by_line && !t.of_keys)
+      t.classes = RowClasses(c, {&picked, 1}, t.steps() - 1, arena);
     t.in_place = few_queries && reads_in_place(t);
     pack_table(t, k, arena, executor);
     if (const ConstHeads& x = t.term->key.given; t.of_keys && x.data != nullptr)

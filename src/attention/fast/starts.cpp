@@ -134,16 +134,16 @@ bool Starts::adds(const Term& t) noexcept {
 }
 
 Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {
-  for (const Term& t : c.args.terms) none_ = none_ && !adds(t);
-  make_lines(lowered, arena);
+  find_terms(lowered, arena);
   make_curves(arena);
 }
 
 void Starts::make_curves(CallArena& arena) {
   const std::span<const Term> terms = call_.args.terms;
+  const auto is_number = [&](const Term& t) { return is_added(t); };
   const auto is_curve = [](const Term& t) { return term_class(t) == TermClass::distance_curve; };
   const auto count = std::count_if(terms.begin(), terms.end(), is_curve);
-  curve_is_alone_ = count == 1 && std::count_if(terms.begin(), terms.end(), adds) == 1;
+  curve_is_alone_ = count == 1 && std::count_if(terms.begin(), terms.end(), is_number) == 1;
   auto next = terms.begin();
   curves_ = arena.made<DistanceCurve>(count, [&](Index) {
     next = std::find_if(next, terms.end(), is_curve);
@@ -168,7 +168,7 @@ Index Starts::entry_of(const FastRow& r) const noexcept {
 bool Starts::find_axis(Index& batches) noexcept {
   bool some = false;
   for (const Term& term : call_.args.terms) {
-    if (!adds(term)) continue;
+    if (!is_added(term)) continue;
     const std::optional<BandSource> source = band_source(term);
     if (!source && !is_constant(term)) return false;
     if (source && axis_ != kNoAxis && axis_ != source->axis) return false;
@@ -220,17 +220,23 @@ void Starts::make_room(CallArena& arena) {
   if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
 }
 
-void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
-  if (are_decays()) return make_decays(arena);
+bool Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
+  if (are_decays()) {
+    make_decays(arena);
+    return true;
+  }
   const bool one_axis = find_axis(line_batches_);
   const std::optional<WholeDistances> d = one_axis ? distances() : std::nullopt;
-  if (!d) return make_picture(arena);
+  if (!d) {
+    make_picture(arena);
+    return has_picture();
+  }
   high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
   make_room(arena);
   std::size_t number = 0;
   for (const Term& term : call_.args.terms) {
     const std::size_t n = number++;
-    if (!adds(term)) continue;
+    if (!is_added(term)) continue;
     if (is_constant(term)) {
       if (!arena.counts()) add_constant(term);
       continue;
@@ -245,6 +251,7 @@ void Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
     if (!arena.counts()) add_band(term, own);
   }
   if (!arena.counts()) finish_lines();
+  return true;
 }
 
 void Starts::finish_lines() noexcept {
@@ -370,11 +377,11 @@ void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
     const Index first = entry_of(r) + keys.begin;
     for (Index n = 0; n < keys.end - keys.begin; ++n)
       to[n] += wide_lines_[static_cast<std::size_t>(first + n)] + r.offset;
-    return;
   }
   std::size_t curve = 0;
   for (const Term& t : call_.args.terms) {
-    if (!adds(t)) continue;
+    // The lines are all terms but those by classes, which are added here where they are wide.
+    if (!adds(t) || (is_added(t) ? has_lines() : !classes_.is_wide())) continue;
     if (std::holds_alternative<DistanceMlpTerm>(t))
       curves_[curve++].add(r.b, r.h, r.i, r.place.row, keys, to);
     if (const auto* product = std::get_if<ProductTerm>(&t))

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "attention/call/visible_runs.h"
+#include "attention/fast/class_numbers.h"
 #include "attention/fast/distance_curve.h"
 #include "attention/fast/picture_lines.h"
 #include "attention/lowered/lowered_call.h"
@@ -12,8 +13,6 @@
 
 namespace posenc::inline v0::detail {
 
-// Entries before and behind a line: room for whole vectors and blocks of keys.
-inline constexpr Index kLineMargin = 256;
 // Up to here float holds start values to 2^-18.
 inline constexpr double kLineRange = 64;
 // A start value below this hides its key as long as another one is near 0.
@@ -49,8 +48,11 @@ class Starts {
  public:
   Starts(const ReadyCall&, const LoweredCall&, CallArena&);
 
-  // Nothing is added to any score.
-  bool none() const noexcept { return none_; }
+  // Nothing is added to any score but the numbers of classes.
+  bool none() const noexcept { return none_ && !classes_.is_wide(); }
+  // Terms by classes. Where they are wide, all terms are added pair by pair.
+  const ClassNumbers& classes() const noexcept { return classes_; }
+  bool adds_nothing() const noexcept { return none() && classes_.none(); }
   // The terms go by one distance or are one number for all pairs, and the keys of each row are neighbours on it: key j
   // is entry entry_of(row) + j of a line. Of wide lines a row is taken in double, relative to one of the numbers that are used,
   // unless its largest number is near 0: what float loses of smaller ones weighs nothing.
@@ -63,7 +65,7 @@ class Starts {
   bool is_steep() const noexcept { return steep_ && has_lines(); }
   // The same by two distances, or of keys that do not count up: in runs of keys. Only numbers near 0 are read.
   bool has_picture() const noexcept { return !picture_.none(); }
-  bool reads_picture() const noexcept { return has_picture() && !wide_; }
+  bool reads_picture() const noexcept { return has_picture() && !wide_ && !classes_.is_wide(); }
   std::span<const FastRun> picture_runs(Index row, Run keys) const noexcept {
     return picture_.runs(row, keys);
   }
@@ -71,7 +73,7 @@ class Starts {
   void copy_picture(const FastRow&, Run keys, float* to) const noexcept;
   // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
   bool has_lines_of(std::int32_t axis) const noexcept {
-    return has_lines() && !wide_ && axis_ == axis;
+    return has_lines() && !wide_ && !classes_.is_wide() && axis_ == axis;
   }
   Index line_entries() const noexcept;
   const float* line_of(Index b, Index h) const noexcept;
@@ -79,7 +81,7 @@ class Starts {
   Index line_size() const noexcept { return line_size_; }  // from head to head
   const float* lines() const noexcept { return lines_.data(); }
   const double* wide_lines() const noexcept { return wide_lines_.data(); }
-  Index line_numbers() const noexcept { return line_batches_ * call_.H * line_size_; }
+  Index line_batches() const noexcept { return line_batches_; }
   // table[slab][row] += gradients of lines, as the term reads its table. Both in double, the table dense.
   void pull_line(const Term&, const double* d_lines, double* table) const noexcept;
   // Of steep lines: the largest entry of a slice; and the largest number, with its offset, of the keys that bounds of a
@@ -93,7 +95,9 @@ class Starts {
   // Of the terms that are curves, in their order.
   std::span<const DistanceCurve> curves() const noexcept { return curves_; }
   // The only term, if it is a curve; else null.
-  const DistanceCurve* curve() const noexcept { return curve_is_alone_ ? curves_.data() : nullptr; }
+  const DistanceCurve* curve() const noexcept {
+    return curve_is_alone_ && !classes_.is_wide() ? curves_.data() : nullptr;
+  }
   // to[j - keys.begin] += start of key j.
   void add(const FastRow&, Run keys, double* to) const noexcept;
 
@@ -103,9 +107,14 @@ class Starts {
   static bool adds(const Term&) noexcept;
 
  private:
+  bool is_added(const Term& t) const noexcept {
+    return adds(t) && !classes_.has(static_cast<std::size_t>(&t - call_.args.terms.data()));
+  }
+  void find_terms(const LoweredCall&, CallArena&);
   bool find_axis(Index& batches) noexcept;
   std::optional<WholeDistances> distances() const noexcept;
-  void make_lines(const LoweredCall&, CallArena&);
+  // False: the terms that are added are no lines.
+  bool make_lines(const LoweredCall&, CallArena&);
   void add_constant(const Term&) noexcept;
   void add_band(const Term&, const Band&) noexcept;
   void finish_lines() noexcept;
@@ -119,6 +128,7 @@ class Starts {
   const ReadyCall& call_;
   bool none_ = true, wide_ = false, steep_ = false, by_key_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
+  ClassNumbers classes_;
   PictureLines picture_;
   std::span<double> wide_lines_;
   std::span<float> lines_;

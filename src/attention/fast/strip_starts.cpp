@@ -20,7 +20,7 @@ float relative(double value, double to) noexcept {
 
 // Whether numbers come from lines here, or none do: a term that reads rows may add them.
 bool reads_lines(const FastCall& c) noexcept {
-  return c.starts.has_lines() && !c.rows.hold_numbers();
+  return c.starts.has_lines() && !c.starts.classes().is_wide() && !c.rows.hold_numbers();
 }
 bool reads_picture(const FastCall& c) noexcept {
   return c.starts.reads_picture() && !c.rows.hold_numbers();
@@ -255,7 +255,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   // Of gates, numbers that come later may be large.
   const bool may_skip = !w.skips.empty() && c.gates.none() && !breaks_sticks(c.args);
   const bool steps = copies && !adds_numbers(c) && c.rows.none() && !c.filtered &&
-                     w.block_keys <= kStep && c.flags.shows_all(g.row->place.row, keys);
+                     !c.starts.classes().adds() && w.block_keys <= kStep &&
+                     c.flags.shows_all(g.row->place.row, keys);
   // Of what is written, the strip reads so much.
   const Index width = whole_vectors(std::max<Index>(0, std::min(keys.end, g.seen.end) - keys.begin),
                                     c.kernels.lanes);
@@ -299,8 +300,11 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
 
 }  // namespace
 
-Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
-                   StripStarts& s) noexcept {
+namespace {
+
+// All numbers but those of classes.
+Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                  StripStarts& s) noexcept {
   const Index row = g.row->place.row;
   const bool all =
       !c.filtered && sees_all(g, keys) && is_whole_vectors(keys.end - keys.begin, c.kernels.lanes);
@@ -317,6 +321,15 @@ Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run key
   std::fill_n(s.base, g.rows, 0.0);
   if (!whole) std::fill_n(s.at, g.rows, c.flags.starts(row) + keys.begin);
   return whole ? Given::nothing : Given::shared;
+}
+
+}  // namespace
+
+Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                   StripStarts& s) noexcept {
+  const Given given = fill_others(c, w, g, keys, s);
+  return c.starts.classes().adds() && s.keys > 0 ? add_class_numbers(c, w, g, keys, given, s)
+                                                 : given;
 }
 
 bool fill_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,

@@ -2,6 +2,7 @@
 #include "attention/fast/term_sums.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "attention/call/add_to.h"
@@ -46,21 +47,33 @@ FastTermSums::FastTermSums(const FastCall& c, const FastTileKernels& tiles,
                            Index most_parts, CallArena& arena)
     : call_(c), tiles_(tiles), gradients_(g), pieces_(pieces), slices_(slices) {
   want_terms(arena);
-  const bool owned = has_owners(g.bias, c, slices);
-  const Index groups = c.G * c.head_parts, group_lines = c.H / groups * c.starts.line_size();
-  by_group_ = line_wanted_ && owned && c.H % groups == 0 && pieces * group_lines <= kMostSums;
-  if (by_group_) size_ = group_lines;
-  parts_ = owned ? std::clamp<Index>(kMostSums / std::max<Index>(1, size_), 1,
-                                     std::clamp<Index>(pieces, 1, most_parts))
-                 : 1;
+  share_parts(has_owners(g.bias, c, slices), most_parts);
   sums_ = arena.array<double>(parts_ * size_);
-  lines_ = arena.array<double>(by_group_ ? c.starts.line_numbers() : 0);
-  table_ = arena.array<double>(line_wanted_ ? largest_ : 0);
+  for (HeadSums* x : {&lines_, &classes_}) {
+    x->parts = arena.array<double>(parts_ * x->size);
+    x->all = arena.array<double>(by_group_ ? x->batches * c.H * x->of_head : 0);
+  }
+  const bool some = lines_.is_wanted() || classes_.is_wanted();
+  table_ = arena.array<double>(some ? largest_ : 0);
   queries_ = arena.array<double>(decays_ * slices * c.B * c.H * c.Tq);
   keys_ = arena.array<double>(decays_ * c.B * c.H * c.Tk);
   if (arena.counts()) return;
-  for (const std::span<double>& x : {sums_, lines_, queries_, keys_})
+  for (const std::span<double>& x :
+       {sums_, lines_.parts, lines_.all, classes_.parts, classes_.all, queries_, keys_})
     std::fill(x.begin(), x.end(), 0.0);
+}
+
+void FastTermSums::share_parts(bool owned, Index most_parts) noexcept {
+  const FastCall& c = call_;
+  const Index groups = c.G * c.head_parts, of_head = lines_.of_head + classes_.of_head;
+  const Index of_group = c.H / groups * of_head + size_;
+  by_group_ = of_head > 0 && owned && c.H % groups == 0 && pieces_ <= most_parts &&
+              pieces_ * of_group <= kMostSums;
+  for (HeadSums* x : {&lines_, &classes_})
+    x->size = (by_group_ ? c.H / groups : x->batches * c.H) * x->of_head;
+  const Index size = std::max<Index>(1, lines_.size + classes_.size + size_);
+  parts_ =
+      owned ? std::clamp<Index>(kMostSums / size, 1, std::clamp<Index>(pieces_, 1, most_parts)) : 1;
 }
 
 void FastTermSums::want_terms(CallArena& arena) {
@@ -80,13 +93,16 @@ void FastTermSums::want_terms(CallArena& arena) {
     w.table = g.table.empty() ? 0 : numbers_of(term_arrays(all[n]).table);
     if (w.table == 0) continue;
     largest_ = std::max(largest_, w.table);
-    if (call_.starts.has_lines() || call_.starts.has_picture()) {
-      line_wanted_ = true;
+    const Starts& starts = call_.starts;
+    if (starts.classes().has(n)) {
+      classes_.of_head = starts.classes().slab_size(),
+      classes_.batches = starts.classes().batches();
+    } else if (starts.has_lines() || starts.has_picture()) {
+      lines_.of_head = starts.line_size(), lines_.batches = starts.line_batches();
     } else {
-      w.at = size_, size_ += w.table, ++pairs_;
+      w.at = size_, w.by_pair = true, size_ += w.table, ++pairs_;
     }
   }
-  if (line_wanted_) size_ = call_.starts.line_numbers();
 }
 
 double* FastTermSums::of_queries(const Wanted& w, Index slice) noexcept {
@@ -96,15 +112,16 @@ double* FastTermSums::of_keys(const Wanted& w) noexcept {
   return keys_.data() + w.tokens * call_.B * call_.H * call_.Tk;
 }
 
-Index FastTermSums::first_entry(Index part) const noexcept {
+Index FastTermSums::first_entry(const HeadSums& x, Index part) const noexcept {
   if (!by_group_) return 0;
-  const Index groups = call_.G * call_.head_parts, all = call_.starts.line_numbers();
+  const Index groups = call_.G * call_.head_parts;
   const Index n = part / slices_;  // b * groups + group
-  return size_ * (all > groups * size_ ? n : n % groups);
+  return x.size * (x.batches > 1 ? n : n % groups);
 }
 
 void FastTermSums::add(const ScoreSlopes& x, Index n) noexcept {
-  if (line_wanted_) add_line(x, part(n) - first_entry(n));
+  if (lines_.is_wanted()) add_line(x, part_of(lines_, n));
+  if (classes_.is_wanted()) add_classes(x, part_of(classes_, n));
   if (pairs_ > 0) add_pairs(x, part(n));
   if (!gradients_.bias.empty()) add_bias(x);
 }
@@ -135,6 +152,35 @@ void FastTermSums::add_picture(const ScoreSlopes& x, double* to) noexcept {
            ++j)
         entries[j] += static_cast<double>(s[j]);
     }
+  }
+}
+
+// Rows of one class are added first, then keys of one class.
+void FastTermSums::add_classes(const ScoreSlopes& x, double* to) noexcept {
+  const ClassNumbers& numbers = call_.starts.classes();
+  const RowClasses& classes = numbers.classes();
+  const Index count = x.keys.end - x.keys.begin, key_row = x.row->place.row;
+  const auto class_of = [&](Index i) { return classes.query_class(x.row[i].b, x.row[i].i); };
+  double* slab = to + numbers.slab(call_, x.row->b, x.row->h) * numbers.slab_size();
+  const Index runs = classes.has_runs() ? classes.clip(key_row, x.keys, x.runs) : 0;
+  for (Index i = 0; i < x.rows; ++i) {
+    const Index of = class_of(i);
+    bool done = false;
+    for (Index before = 0; before < i && !done; ++before) done = class_of(before) == of;
+    if (done) continue;
+    std::fill_n(x.diagonals, whole_vectors(count, tiles_.lanes), 0.0f);
+    for (Index row = i; row < x.rows; ++row)
+      if (class_of(row) == of) call_.row_reads.add_slice(x.diagonals, x.s + row * x.stride, count);
+    double* sums = slab + of * classes.width();
+    if (!classes.has_runs()) {
+      const std::int32_t* key = classes.key_classes(key_row) + x.keys.begin;
+      for (Index j = 0; j < count; ++j) sums[key[j]] += static_cast<double>(x.diagonals[j]);
+      continue;
+    }
+    std::array<float, kMostTokenClasses + 2 * kMostLanes> some{};
+    call_.row_reads.sum_runs(some.data(), 0, 1, x.diagonals, 0, x.runs, runs);
+    for (Index k = 0; k < classes.size(); ++k)
+      sums[k] += static_cast<double>(some[static_cast<std::size_t>(k)]);
   }
 }
 
@@ -192,7 +238,7 @@ void FastTermSums::add_pairs(const ScoreSlopes& x, double* to) noexcept {
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const Term& term = call_.args.terms[n];
     const Wanted& w = wanted_[n];
-    if (w.table > 0) add_table(term, x, to + w.at);
+    if (w.by_pair) add_table(term, x, to + w.at);
     if (const auto* decay = std::get_if<DecayTerm>(&term))
       for (Index i = 0; (w.query || w.key) && i < x.rows; ++i) add_decay(*decay, w, x, i);
   }
@@ -229,17 +275,20 @@ void FastTermSums::finish_decay(const DecayTerm& t, const Wanted& w,
     }
 }
 
-std::span<double> FastTermSums::add_parts() noexcept {
-  const std::span<double> all = by_group_ ? lines_ : sums_;
+std::span<double> FastTermSums::add_parts(const HeadSums& x) noexcept {
+  const std::span<double> all = by_group_ ? x.all : x.parts;
   for (Index n = by_group_ ? 0 : 1; n < parts_; ++n) {
-    double* to = all.data() + first_entry(n);
-    for (Index at = 0; at < size_; ++at) to[at] += part(n)[at];
+    double* to = all.data() + first_entry(x, n);
+    for (Index at = 0; at < x.size; ++at)
+      to[at] += x.parts[static_cast<std::size_t>(n * x.size + at)];
   }
   return all;
 }
 
 void FastTermSums::finish() noexcept {
-  const std::span<double> sums = add_parts();
+  const double *lines = add_parts(lines_).data(), *classes = add_parts(classes_).data();
+  for (Index n = 1; n < parts_; ++n)
+    for (Index at = 0; at < size_; ++at) part(0)[at] += part(n)[at];
   for (std::size_t n = 0; n < wanted_.size(); ++n) {
     const Term& term = call_.args.terms[n];
     const Wanted& w = wanted_[n];
@@ -247,13 +296,16 @@ void FastTermSums::finish() noexcept {
       finish_decay(*decay, w, gradients_.terms[n]);
     if (w.table == 0) continue;
     const auto size = static_cast<std::size_t>(w.table);
-    if (!line_wanted_) {
-      add_to(gradients_.terms[n].table, sums.subspan(static_cast<std::size_t>(w.at), size));
+    if (w.by_pair) {
+      add_to(gradients_.terms[n].table, sums_.subspan(static_cast<std::size_t>(w.at), size));
       continue;
     }
     const std::span<double> table = table_.first(size);
     std::fill(table.begin(), table.end(), 0.0);
-    call_.starts.pull_line(term, sums.data(), table.data());
+    if (call_.starts.classes().has(n))
+      call_.starts.classes().pull(call_, n, classes, table.data());
+    else
+      call_.starts.pull_line(term, lines, table.data());
     add_to(gradients_.terms[n].table, table);
   }
 }

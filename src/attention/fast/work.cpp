@@ -76,7 +76,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
       weight_kernels(fast_weight_kernels(active_isa())),
       cap_kernels(fast_cap_kernels(active_isa())),
       cap{static_cast<float>(args.softcap * kLog2E),
-          args.softcap_after_terms && !(starts.none() && rows.none())} {
+          args.softcap_after_terms && !(starts.adds_nothing() && rows.none())} {
   const PreparedQK prepared =
       prepare_qk(*this, regions, lowered, keep, !turns.none(), arena, executor);
   q = prepared.q, k = prepared.k, seen = prepared.seen, before = prepared.before;
@@ -197,7 +197,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   rows = BoundedList(arena.array<FastRow>(count));
   groups = BoundedList(arena.array<RowGroup>(count));
   left = arena.array<std::uint8_t>(count);
-  tops = arena.array<double>(c.starts.none() ? 0 : count);
+  tops = arena.array<double>(c.starts.adds_nothing() ? 0 : count);
   // Runs of keys write a vector behind the last one.
   starts = arena.array<float>(c.strips.rows * keys + kMostLanes);
   start = arena.array<double>(keys);
@@ -210,6 +210,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   key_runs = arena.array<FastRun>(c.rows.none() ? 0 : keys);
   picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
   const Index strip_rows = std::max(c.kernels.rows, kFewRows);
+  classes = ClassWork(c.starts.classes(), std::max(c.strips.rows, kFewRows), keys, arena);
   region_starts = arena.array<float>(c.regions.none() ? 0 : strip_rows * keys);
   pieces = arena.array<Index>(c.starts.curve() == nullptr ? 0 : count);
   if (!arena.counts()) std::fill(pieces.begin(), pieces.end(), Index{0});

@@ -151,6 +151,7 @@ struct FastRowWork {
   std::span<float> region_starts;  // the same, of one region
   std::span<FastRun> key_runs;     // RowClasses::clip
   std::span<std::int32_t> picks;   // rows of a table, of one row and a block of keys
+  ClassWork classes;
   PackedKeys packed_keys{nullptr, {}, 0, {0, 0}};
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent
 };
@@ -231,6 +232,9 @@ Run hide_other_regions(const FastCall&, const FastRowWork&, const RowGroup&, int
 // Where they are 0, pointers to zeros; and the numbers that multiply q.k of a strip, of each row from a key on.
 void fill_zeros(const FastCall&, const RowGroup&, StripStarts&) noexcept;
 void fill_weights(const FastCall&, const RowGroup&, Index key, const float** weight) noexcept;
+// Adds the numbers of classes to the start values of a strip.
+Given add_class_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, Given,
+                        StripStarts&) noexcept;
 // The same without terms that read rows.
 Given fill_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
 

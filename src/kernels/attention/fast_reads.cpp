@@ -68,6 +68,10 @@ void AddSlice(float* to, const float* from, Index count) noexcept {
   for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(to + j), LoadF(from + j)));
 }
 
+void AddSlices(float* to, const float* x, const float* y, Index count) noexcept {
+  for (Index j = 0; j < count; j += kLanes) StoreF(to + j, AddF(LoadF(x + j), LoadF(y + j)));
+}
+
 // The first n lanes; 0 behind them.
 HWY_INLINE F FirstF(F x, Index n) {
 #if HWY_HAVE_SCALABLE
@@ -218,6 +222,7 @@ constexpr FastReadKernels kReadKernels{{Products<kStripRows>, Products<kFewRows>
                                        {AddValuesOf<kStripRows>, AddValuesOf<kFewRows>},
                                        Sum,
                                        AddSlice,
+                                       AddSlices,
                                        AddIndexed,
                                        AddColumns,
                                        AddRuns,

@@ -26,6 +26,8 @@ struct FastReadKernels {
   float (*sum)(const float* x, Index count) noexcept;
   // to[j] += from[j]
   void (*add_slice)(float* to, const float* from, Index count) noexcept;
+  // to[j] = x[j] + y[j]
+  void (*add_slices)(float* to, const float* x, const float* y, Index count) noexcept;
   // to[j] += from[index[j]]
   void (*add_indexed)(float* to, const float* from, const std::int32_t* index,
                       Index count) noexcept;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which terms are read by classes, and their start values.
+#include <algorithm>
+
+#include "attention/fast/work.h"
+#include "posenc/attention/explain_plan.h"
+
+namespace posenc::inline v0::detail {
+
+// Terms that name classes, and the others as lines. If these are none, classes take of them what they can.
+void Starts::find_terms(const LoweredCall& lowered, CallArena& arena) {
+  const std::span<const Term> terms = call_.args.terms;
+  for (const bool every : {false, true}) {
+    classes_ = ClassNumbers(
+        call_,
+        [&](std::size_t n) {
+          const TermClass kind = term_class(terms[n]);
+          return (kind == TermClass::pair_number || kind == TermClass::band) &&
+                 (every || picked_rows(terms[n])->pair.row != nullptr);
+        },
+        arena);
+    none_ = std::none_of(terms.begin(), terms.end(), [&](const Term& t) { return is_added(t); });
+    axis_ = kNoAxis, line_batches_ = 1;
+    if (make_lines(lowered, arena) || none_) return;
+  }
+}
+
+ClassWork::ClassWork(const ClassNumbers& x, Index most, Index block_keys, CallArena& arena) {
+  if (x.none()) return;
+  rows = most;
+  const Index classes = x.classes().query_classes();
+  done = arena.array<std::uint8_t>(classes);
+  numbers = arena.array<float>(classes * block_keys + kMostLanes);
+  starts = arena.array<float>(most * block_keys + kMostLanes);
+  runs = arena.array<FastRun>(block_keys);
+  if (arena.counts()) return;
+  for (const std::span<float>& y : {numbers, starts}) std::fill(y.begin(), y.end(), 0.0f);
+}
+
+namespace {
+
+// The numbers of a block for the class of a row.
+const float* numbers_of(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys) noexcept {
+  const ClassNumbers& x = c.starts.classes();
+  ClassWork& of = w.classes;
+  if (const ClassWork::Block block{r.b, r.h, r.place.row, keys}; !(block == of.block)) {
+    of.block = block;
+    std::fill(of.done.begin(), of.done.end(), std::uint8_t{0});
+  }
+  const Index query_class = x.classes().query_class(r.b, r.i);
+  float* numbers = of.numbers.data() + query_class * w.block_keys;
+  std::uint8_t& done = of.done[static_cast<std::size_t>(query_class)];
+  if (done == 0)
+    x.write(c.row_reads, x.slab(c, r.b, r.h), query_class, r.place.row, keys, of.runs.data(),
+            numbers);
+  done = 1;
+  return numbers;
+}
+
+}  // namespace
+
+Given add_class_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys, Given given,
+                        StripStarts& s) noexcept {
+  const Index count = whole_vectors(s.keys, c.kernels.lanes);
+  for (Index n = 0; n < g.count; ++n) {
+    const float* numbers = numbers_of(c, w, g.row[n], keys);
+    if (given != Given::nothing) {
+      float* to = w.classes.starts.data() + (g.first + n) % w.classes.rows * w.block_keys;
+      c.row_reads.add_slices(to, s.at[n], numbers, count);
+      numbers = to;
+    }
+    s.at[n] = numbers;
+  }
+  for (Index n = std::max<Index>(1, g.count); n < g.rows; ++n)
+    s.at[n] = s.at[n - 1], s.base[n] = s.base[n - 1];
+  return Given::shared;
+}
+
+}  // namespace posenc::v0::detail
