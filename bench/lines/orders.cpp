@@ -16,9 +16,14 @@ namespace {
 
 constexpr Index kHeads = 8;
 
+// What is summed over the keys of a row: nothing, the gates of a forgetting head, what is left of a stick.
+enum class Scan : std::uint8_t { none, gates, sticks };
+constexpr const char* kScan[] = {"", "gates/", "sticks/"};
+
 struct OrderShape {
   Index queries, keys, dim;
   bool ascends;  // else a ring buffer, whose newest keys overwrote the oldest ones
+  Scan scan = Scan::none;
 };
 
 // The queries are the newest tokens. Both calls see as many pairs.
@@ -38,6 +43,16 @@ struct OrderedAttend {
     offset.q = view(x[0], s.queries), offset.k = view(x[1], s.keys), offset.v = view(x[2], s.keys);
     offset.scale = 1 / std::sqrt(static_cast<double>(s.dim));
     offset.mask.causal = true;
+    if (s.scan == Scan::sticks) {  // so low that something is left after all keys
+      offset.normalisation = Normalisation::stick_breaking;
+      std::get<ProductTerm>(terms.emplace_back(ProductTerm{})).table = tensor(&low, {1, 1, 1, 1});
+    }
+    if (s.scan == Scan::gates) {
+      GatesTerm& t = std::get<GatesTerm>(terms.emplace_back(GatesTerm{}));
+      t.query = t.key = kContent, t.gate = Gate::log_sigmoid;
+      t.gate_scale = *offset.scale, t.scale = 0.05;
+    }
+    offset.terms = terms;
     ordered = offset;
     offset.mask.query_offset = s.keys - s.queries;
     ordered.mask.query_order = tensor(std::as_const(of_queries).data(), {1, s.queries});
@@ -65,14 +80,16 @@ struct OrderedAttend {
   OrderShape shape;
   std::vector<float> x[3], out;
   std::vector<Index> of_queries, of_keys;
+  std::vector<Term> terms;
+  const double low = -12;
   AttentionArgs offset, ordered;
 };
 
 Line order_line(const OrderShape& s, double goal) {
   Line l;
-  l.name = "attend/f32/" + std::string(s.ascends ? "ascending_orders/" : "orders/") + "causal/" +
-           std::to_string(s.queries) + 'x' + std::to_string(s.keys) + 'x' + std::to_string(kHeads) +
-           'x' + std::to_string(s.dim);
+  l.name = "attend/f32/" + std::string(s.ascends ? "ascending_orders/" : "orders/") +
+           kScan[static_cast<std::size_t>(s.scan)] + "causal/" + std::to_string(s.queries) + 'x' +
+           std::to_string(s.keys) + 'x' + std::to_string(kHeads) + 'x' + std::to_string(s.dim);
   l.bytes = 8.0 * static_cast<double>((s.queries + s.keys) * kHeads * s.dim);
   l.limit_name = "offset", l.goal = goal;
   l.prepare = [=] {
@@ -89,9 +106,15 @@ Line order_line(const OrderShape& s, double goal) {
 }  // namespace
 
 std::vector<Line> order_lines() {
-  return {order_line({1, 16384, 128, true}, 1.05), order_line({1, 16384, 128, false}, 1.2),
-          order_line({16, 16384, 128, true}, 1.05), order_line({2048, 2048, 64, true}, 1.05),
-          order_line({2048, 2048, 64, false}, 1.6)};
+  return {order_line({1, 16384, 128, true}, 1.05),
+          order_line({1, 16384, 128, false}, 1.2),
+          order_line({16, 16384, 128, true}, 1.05),
+          order_line({2048, 2048, 64, true}, 1.05),
+          order_line({2048, 2048, 64, false}, 1.6),
+          order_line({1, 16384, 128, true, Scan::gates}, 1.05),
+          order_line({2048, 2048, 64, true, Scan::gates}, 1.05),
+          order_line({1, 16384, 128, true, Scan::sticks}, 1.05),
+          order_line({2048, 2048, 64, true, Scan::sticks}, 1.05)};
 }
 
 }  // namespace posenc::bench

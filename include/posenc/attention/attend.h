@@ -49,10 +49,11 @@ POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult
 
 // Bytes of workspace that attend needs for a call with this executor, and attend_backward for the
 // gradients that it computes. They grow with the shapes, the gradients and the executor's concurrency,
-// and depend on positions, because a band covers the distances between them. A workspace may begin at
-// any address, must not overlap inputs and outputs of the call, and may be used by one call at a time.
-// A rotate stage that no plan prepared still allocates its rotation. Throws [attention]: what attend and
-// attend_backward reject in a call.
+// and depend on positions, because a band covers the distances between them, on the classes of tokens,
+// and with gates or stick-breaking on whether orders ascend. A workspace may begin at any address, must
+// not overlap inputs and outputs of the call, and may be used by one call at a time. A rotate stage that
+// no plan prepared still allocates its rotation. Throws [attention]: what attend and attend_backward
+// reject in a call.
 POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const Executor& = default_executor());
 POSENC_API std::size_t workspace_bytes(const AttentionArgs&, const AttentionGradients&,
                                        const Executor& = default_executor());

@@ -20,6 +20,20 @@ const GatesTerm* gates_of(const AttentionArgs& a) noexcept {
   return nullptr;
 }
 
+// Whether a query has the order of two keys or more, padding aside.
+bool share_own_order(const ReadyCall& c) noexcept {
+  for (Index n = 0; !c.key_orders.empty() && n < c.B * c.Tq; ++n) {
+    const QueryPlace p = c.place(n / c.Tq, n % c.Tq);
+    const Index own = c.own_key(p);
+    for (Index j = own + 1; own >= 0 && j < p.end; ++j) {
+      if (c.is_padding(p, j)) continue;
+      if (c.key_order(p, j) == p.order) return true;
+      break;
+    }
+  }
+  return false;
+}
+
 // A count is at most the number of keys.
 Index last_level(const ReadyCall& c, const GatesTerm& t) noexcept {
   return t.table.empty() ? -1 : std::min(t.table.shape[2] - 1, c.Tk);
@@ -40,7 +54,9 @@ std::string_view Gates::why_not(const ReadyCall& c) noexcept {
   if (!t->key.content && t->key.given.dim > kMostGateChannels)
     return "a term has gates of more than 1024 channels";
   if (a.softcap != 0) return "the call has gates and a soft cap";
-  if (!c.key_orders.empty()) return "the call has gates and an order of its keys";
+  if (!c.ascends) return "the call has gates and an order of keys that does not ascend";
+  if (!t->gate_own && share_own_order(c))
+    return "several keys have the order of a query, whose own gates do not count";
   if (std::count_if(a.terms.begin(), a.terms.end(), has) > 1) return "several terms have gates";
   if (std::any_of(a.terms.begin(), a.terms.end(),
                   [](const Term& x) { return RowTerms::has(x) || WideProducts::takes(x); }))
@@ -155,8 +171,8 @@ void fill_levels(const FastCall& c, const RowGroup& g, const float* vectors,
 bool find_own_keys(const FastCall& c, const RowGroup& g, Run keys, Index* own) noexcept {
   if (c.gates.term().gate_own) return false;
   for (Index n = 0; n < g.rows; ++n) {
-    const QueryPlace& p = g.row[n].place;
-    own[n] = p.order >= 0 && p.order < c.Tk ? p.begin + p.order - keys.begin : -1;
+    const Index key = c.own_key(g.row[n].place);
+    own[n] = key < 0 ? -1 : key - keys.begin;
   }
   return true;
 }

@@ -15,7 +15,7 @@ bool breaks_sticks(const AttentionArgs& a) noexcept {
 std::string_view sticks_why_not(const ReadyCall& c) noexcept {
   const AttentionArgs& a = c.args;
   if (!breaks_sticks(a)) return {};
-  if (!c.key_orders.empty()) return "the call has stick-breaking and an order of its keys";
+  if (!c.ascends) return "the call has stick-breaking and an order of keys that does not ascend";
   if (a.softcap != 0) return "the call has stick-breaking and a soft cap";
   if (std::any_of(a.terms.begin(), a.terms.end(), Gates::has))
     return "the call has stick-breaking and gates";
