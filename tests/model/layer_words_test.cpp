@@ -67,6 +67,23 @@ TEST(LayerWords, AWordOfOtherClassesIsRefused) {
 }
 
 // Keys of an image have no place in the text: transformers' class rotates neither side there.
+// transformers writes "mlp" into the files of Nemotron-H, though its list of layer types has no such word.
+TEST(LayerWords, NemotronHHasWordsOfItsOwn) {
+  const auto file = [](const std::string& words) {
+    return R"({"model_type":"nemotron_h","layers_block_type":[)" + words + "]}";
+  };
+  for (const char* words : {R"("linear_attention","moe","full_attention","mlp")",
+                            R"("mamba","moe","attention","mlp")"}) {
+    const ModelSpec spec = layer_words_read(file(words));
+    ASSERT_FALSE(spec.has_error()) << words;
+    ASSERT_EQ(spec.layers.size(), 4u) << words;
+    EXPECT_EQ(spec.layers[3].attention.kind, AttentionKind::none) << words;
+    EXPECT_EQ(spec.layers[2].attention.kind, AttentionKind::full) << words;
+  }
+  EXPECT_THAT(layer_words_says(file(R"("full_attention","sliding_attention")"), "wrong_type"),
+              HasSubstr("There are: full_attention, linear_attention, moe, mlp"));
+}
+
 TEST(LayerWords, CrossAttentionOfMllamaHasNoRotary) {
   const auto file = [](const std::string& more, const char* layers = "12") {
     return R"({"model_type":"mllama_text_model","num_hidden_layers":)" + std::string(layers) +
