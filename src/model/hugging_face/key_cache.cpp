@@ -50,28 +50,49 @@ Count head_size(const ConfigView& view, const std::string& layer_type, const Lay
   return width_over_heads(view, false);
 }
 
+// Of multi-head latent attention. What is turned elsewhere is cached by layers without rotary, too (Kimi Linear), but for
+// classes that leave it out there (Mistral Large 4).
+Count latent_channels(const ConfigView& view, const std::string& layer_type,
+                      const LayerSpec& layer) {
+  auto latent = view.integer("kv_lora_rank", 1, 1'000'000);
+  if (view.rules().head == "latent_by_kind" && layer_type == "sliding_attention") {
+    const auto own = view.stated("swa_kv_lora_rank");
+    const auto n = own ? whole_number(own->value) : std::optional<Index>(1024);
+    latent = n ? Count(counted(*n, "swa_kv_lora_rank")) : std::nullopt;
+  }
+  if (!latent) return std::nullopt;
+  if (!layer.rotary && !view.rules().rotary_on.empty())
+    return counted(latent->value, "kv_lora_rank");
+  const Count turned = layer.rotary ? counted(layer.rotary->blocks.front().width(), "")
+                                    : view.integer("qk_rope_head_dim", 0, 65536);
+  if (!turned) return std::nullopt;
+  return counted(latent->value + turned->value, "kv_lora_rank + qk_rope_head_dim");
+}
+
 Count channels(const ConfigView& view, const std::optional<Value>& blocks,
                const std::string& layer_type, const LayerSpec& layer) {
   if (!layer.attention.attends()) return counted(0, "the layer keeps no keys");
   if (layer_type == "cross_attention")  // mllama
     return counted(0, "the keys are of the image, none of a text token");
-  const std::string& head = view.rules().head;
-  if (head.starts_with("latent") && layer.rotary) {
-    auto latent = view.integer("kv_lora_rank", 1, 1'000'000);
-    if (head == "latent_by_kind" && layer_type == "sliding_attention") {
-      const auto own = view.stated("swa_kv_lora_rank");
-      const auto n = own ? whole_number(own->value) : std::optional<Index>(1024);
-      latent = n ? Count(counted(*n, "swa_kv_lora_rank")) : std::nullopt;
-    }
-    if (!latent) return std::nullopt;
-    return counted(latent->value + layer.rotary->blocks.front().width(),
-                   "kv_lora_rank + qk_rope_head_dim");
-  }
+  if (view.rules().head.starts_with("latent") || view.holds("kv_lora_rank"))
+    return latent_channels(view, layer_type, layer);
   const auto heads =
       blocks ? heads_by_block(view, *blocks, layer.index) : key_heads(view, layer_type);
   const auto size = head_size(view, layer_type, layer);
   if (!heads || !size || heads->value * size->value > (Index{1} << 40)) return std::nullopt;
   return counted(heads->value * size->value, heads->where + " * " + size->where);
+}
+
+// Where it is said that a layer reads the keys of an earlier one; empty: it has its own.
+std::string shares_keys(const ConfigView& view, Index layer, Index count) {
+  const auto last = view.integer("num_kv_shared_layers", 0, 1'000'000);
+  if (last && layer >= count - last->value) return last->where;
+  const auto sources =
+      view.holds("kv_source_layers") ? view.stated("kv_source_layers") : std::nullopt;
+  const std::string at = "/" + std::to_string(layer);
+  const Json* source = sources ? sources->value.at_pointer(at) : nullptr;
+  const auto n = source ? whole_number(*source) : std::nullopt;
+  return n && *n != layer ? sources->where + at : "";
 }
 
 Index bytes_of(const std::string& dtype) {
@@ -89,14 +110,15 @@ void count_cached_keys(const ConfigView& view, const std::vector<std::string>& l
   // Questions about sizes that only memory needs are no findings of the positions.
   Report quiet(view.report().file, view.report().assume);
   const ConfigView own(view, quiet);
-  const auto shared = own.integer("num_kv_shared_layers", 0, 1'000'000);
   const std::optional<LayerRules>& rule = view.rules().layers;
   const auto blocks = rule && rule->rule == "blocks" ? own.stated(rule->key) : std::nullopt;
   const auto count = static_cast<Index>(layers.size());
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    layers[i].cached_key_channels = shared && layers[i].index >= count - shared->value
-                                        ? counted(0, shared->where + ": keys of an earlier layer")
-                                        : channels(own, blocks, layer_types[i], layers[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string shared = shares_keys(own, layers[i].index, count);
+    layers[i].cached_key_channels = shared.empty()
+                                        ? channels(own, blocks, layer_types[i], layers[i])
+                                        : counted(0, shared + ": keys of an earlier layer");
+  }
   view.report().merge_visits(quiet);
 }
 
