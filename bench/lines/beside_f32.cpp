@@ -17,9 +17,10 @@ Line beside_f32(const FastShape& s, DType type) {
   l.prepare = [=] {
     const auto call = std::make_shared<NarrowAttend>(s, type);
     Prepared r;
-    r.max_error = call->error();
-    r.bound = call->bound();
-    r.run = [call] { call->run(); };
+    const bool forward = s.gradient == Gradient::none;
+    r.max_error = forward ? call->error() : call->backward_error();
+    r.bound = forward ? call->bound() : NarrowAttend::kBackwardBound;
+    r.run = [=] { forward ? call->run() : call->backward(); };
     r.limit = [call] { call->wide.run(); };
     return r;
   };
@@ -32,7 +33,8 @@ std::vector<Line> beside_f32_lines() {
   std::vector<Line> all;
   for (const DType type : {DType::bf16, DType::f16})
     for (const bool causal : {false, true})
-      all.push_back(beside_f32({2048, 8, 64, causal, By::plain}, type));
+      for (const Gradient gradient : {Gradient::none, Gradient::inputs})
+        all.push_back(beside_f32({2048, 8, 64, causal, By::plain, gradient}, type));
   return all;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of the fast attention engine in 16 bits, of the numbers of one in f32.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -43,7 +44,47 @@ struct NarrowAttend {
   void run() {
     const Heads to =
         heads(tensor(static_cast<void*>(out.data()), type, wide.shape_of()), HeadsLayout::bthd);
-    attend(args, {to, {}}, inline_executor());
+    AttentionResult result = wide.result();
+    result.out = to;
+    attend(args, result, inline_executor());
+  }
+  // As FastAttend::backward, gradients in f32.
+  void backward() {
+    AttentionGradients g;
+    g.q = wide.view(wide.gradients[0]), g.k = wide.view(wide.gradients[1]);
+    g.v = wide.view(wide.gradients[2]);
+    std::vector<TermGradient> of_terms;
+    for (std::size_t n = 0; wide.shape.gradient == Gradient::table && n < wide.terms.size(); ++n)
+      of_terms.push_back(wide.term_gradient(n));
+    g.terms = of_terms;
+    ConstAttentionResult result = wide.result();
+    result.out = view(out);
+    attend_backward(args, result, {view(out), {}}, g, inline_executor());
+  }
+  // Of rounded weights and gradients of scores, whose errors add like random numbers.
+  static constexpr double kBackwardBound = 0x1p-6;
+  // Of gradients beside those in f32, of the largest one.
+  double backward_error() {
+    const auto clear = [&] {
+      for (std::vector<float>& g : wide.gradients) std::fill(g.begin(), g.end(), 0.0f);
+    };
+    run();
+    for (std::size_t n = 0; n < out.size(); ++n)
+      wide.out[n] = static_cast<float>(widen_number(out[n], type));
+    clear(), wide.backward();
+    const std::vector<float> want[] = {wide.gradients[0], wide.gradients[1], wide.gradients[2]};
+    clear(), backward();
+    double worst = 0;
+    for (std::size_t array = 0; array < 3; ++array) {
+      double error = 0, most = 0;
+      for (std::size_t n = 0; n < want[array].size(); ++n) {
+        const auto exact = static_cast<double>(want[array][n]);
+        error = std::max(error, std::abs(static_cast<double>(wide.gradients[array][n]) - exact));
+        most = std::max(most, std::abs(exact));
+      }
+      worst = std::max(worst, error / most);
+    }
+    return worst;
   }
   double error() {
     run(), wide.run();

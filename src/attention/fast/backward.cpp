@@ -36,14 +36,7 @@ Piece piece_of(const BackwardCall& c, Index n) noexcept {
           keys_of(c, slice)};
 }
 
-// One tile: groups of rows [first, end) of w, of which the first and the last see some of the keys.
-struct Tile {
-  const RowGroup *first, *end;
-  Run keys;
-  float *p, *s;  // of the first row
-};
-
-GateTile gate_tile(const Tile& t, const RowGroup& g, const BackwardWork& w,
+GateTile gate_tile(const BackwardTile& t, const RowGroup& g, const BackwardWork& w,
                    const FastTileKeys& packed) noexcept {
   return {&g, &g - w.groups.begin(), g.first - t.first->first, t.keys, &packed};
 }
@@ -60,14 +53,10 @@ RegionSet regions_of(const BackwardCall& c, const RowGroup& g, Run keys) noexcep
 }
 
 // Zeros behind what is written of the rows of a group.
-void clear_rest(const BackwardCall& c, const Tile& t, const RowGroup& g, Index written,
+void clear_rest(const BackwardCall& c, const BackwardTile& t, const RowGroup& g, Index written,
                 BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
-  const Index at = (g.first - t.first->first) * k.tile_stride, count = t.keys.end - t.keys.begin;
-  // Sums of diagonals read a vector more, which is 0 behind a whole tile.
-  const Index end = count == k.tile_keys || !c.reads_behind()
-                        ? count
-                        : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
+  const Index at = (g.first - t.first->first) * k.tile_stride, end = end_of_rows(c, t.keys);
   for (Index n = 0; written < end && n < g.rows; ++n) {
     std::fill(t.p + at + n * k.tile_stride + written, t.p + at + n * k.tile_stride + end, 0.0f);
     std::fill(t.s + at + n * k.tile_stride + written, t.s + at + n * k.tile_stride + end, 0.0f);
@@ -78,8 +67,8 @@ void clear_rest(const BackwardCall& c, const Tile& t, const RowGroup& g, Index w
 }
 
 // p and s of one group. What it does not see, and pairs of other regions, are 0.
-void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, const TileRegion& r,
-                BackwardWork& w) noexcept {
+void fill_group(const BackwardCall& c, const BackwardTile& t, const RowGroup& g,
+                const TileRegion& r, BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
   const RegionSet regions = regions_of(c, g, t.keys);
   const Index at = (g.first - t.first->first) * k.tile_stride;
@@ -131,7 +120,7 @@ void fill_group(const BackwardCall& c, const Tile& t, const RowGroup& g, const T
 }
 
 // What comes back from key to key is added to s.
-void pull_back(const BackwardCall& c, const Tile& t, BackwardWork& w) noexcept {
+void pull_back(const BackwardCall& c, const BackwardTile& t, BackwardWork& w) noexcept {
   for (const RowGroup* g = t.first; g < t.end; ++g) {
     if (!reads(c, w, *g, t.keys)) continue;
     float* s = t.s + (g->first - t.first->first) * c.tiles.tile_stride;
@@ -142,33 +131,40 @@ void pull_back(const BackwardCall& c, const Tile& t, BackwardWork& w) noexcept {
   }
 }
 
-void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, const TileRegion& r,
-              BackwardWork& w) noexcept {
+// Of what is added to the scores, from s in float.
+void add_terms(BackwardCall& c, const Piece& piece, Index part, const BackwardTile& t,
+               BackwardWork& w) noexcept {
+  const Index rows = t.rows();
+  if (!c.row_gradients.none())
+    c.row_gradients.add({t.first_row(), t.first->row, t.s, rows, t.keys, w.key_rows.data(),
+                         w.dk.data() + (t.keys.begin - piece.keys.begin) * c.q_width},
+                        w, w.row_gradients);
+  c.curve_gradients.add(t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, w.curve_gradients);
+  if (!c.terms.none())
+    c.terms.add({t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice,
+                 w.diagonals.data(), w.classes.runs.data()},
+                part);
+}
+
+void run_tile(BackwardCall& c, const Piece& piece, Index part, const BackwardTile& t,
+              const TileRegion& r, BackwardWork& w) noexcept {
+  const Index row = t.first_row(), rows = t.rows(), count = t.count();
+  const Index at = t.keys.begin - piece.keys.begin;
+  if (c.slopes != nullptr) {
+    add_word_tile(c, t, r.dq, r.dk + at * c.q_width, w.dv.data() + at * c.g_width, w);
+    return add_terms(c, piece, part, t, w);
+  }
   for (const RowGroup* g = t.first; g < t.end; ++g) fill_group(c, t, *g, r, w);
-  const RowGroup& last = t.end[-1];
-  const Index row = t.first->first, rows = last.first + last.count - row;
-  const Index at = t.keys.begin - piece.keys.begin, count = t.keys.end - t.keys.begin;
   const float *q = r.q + row * c.q_width, *g = w.g.data() + row * c.g_width;
-  const auto add_terms = [&] {
-    if (!c.row_gradients.none())
-      c.row_gradients.add(
-          {row, t.first->row, t.s, rows, t.keys, w.key_rows.data(), w.dk.data() + at * c.q_width},
-          w, w.row_gradients);
-    c.curve_gradients.add(t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, w.curve_gradients);
-    if (!c.terms.none())
-      c.terms.add({t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice,
-                   w.diagonals.data(), w.classes.runs.data()},
-                  part);
-  };
   if (c.is_capped()) {
-    if (!c.cap.starts) add_terms();
+    if (!c.cap.starts) add_terms(c, piece, part, t, w);
     c.cap_kernels.multiply(t.s, w.cap_slopes.data() + (t.s - w.s.data()), rows, count,
                            c.tiles.tile_stride);
   }
   c.value_gradients.add_tile({t.first, t.end, t.first - w.groups.begin(), t.keys, g, t.p},
                              w.value_gradients);
   c.tiles.add_outer(w.dv.data() + at * c.g_width, t.p, g, rows, count, c.g_width);
-  if (!c.gates.none() || !c.weights.none()) add_terms();
+  if (!c.gates.none() || !c.weights.none()) add_terms(c, piece, part, t, w);
   c.gate_gradients.begin_tile(rows, count, w.gate_gradients);
   if (c.passes_back()) pull_back(c, t, w);
   c.gate_gradients.add_products(
@@ -179,7 +175,8 @@ void run_tile(BackwardCall& c, const Piece& piece, Index part, const Tile& t, co
                             piece.slice);
   c.tiles.add_outer(r.dk + at * c.q_width, t.s, q, rows, count, c.q_width);
   c.tiles.add_rows(r.dq + row * c.q_width, t.s, r.key_rows, rows, count, c.q_width);
-  if (c.gates.none() && c.weights.none() && (!c.is_capped() || c.cap.starts)) add_terms();
+  if (c.gates.none() && c.weights.none() && (!c.is_capped() || c.cap.starts))
+    add_terms(c, piece, part, t, w);
 }
 
 // Counts of gates, or what is left of sticks, before the tiles of a head: from the last one on, as long as a row counts.
@@ -211,6 +208,7 @@ void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* d
               BackwardWork& w) noexcept {
   const FastTileKernels& k = c.tiles;
   const Index margin = k.tile_stride - k.tile_keys;
+  float* const p = c.slopes != nullptr ? nullptr : w.p.data() + margin;
   for (Index first = piece.keys.begin; first < piece.keys.end; first += k.tile_keys) {
     const Run keys{first, std::min(piece.keys.end, first + k.tile_keys)};
     bool taken = false;
@@ -224,7 +222,7 @@ void run_head(BackwardCall& c, const Piece& piece, Index h, Index part, float* d
       for (const RowGroup* one = seen; one <= last; ++one)
         if (reads(c, w, *one, keys)) regions |= regions_of(c, *one, keys);
       Regions::each(regions, [&](int number) {
-        run_tile(c, piece, part, {seen, last + 1, keys, w.p.data() + margin, w.s.data() + margin},
+        run_tile(c, piece, part, {seen, last + 1, keys, p, w.s.data() + margin},
                  c.region_gradients.open(c, piece.b, h, keys, number, dq, w), w);
       });
     }
@@ -331,7 +329,7 @@ std::string_view fast_backward_why_not(const ReadyCall& call, const LoweredCall&
 bool fast_backward(const ReadyCall& call, const LoweredCall& lowered,
                    const ConstAttentionResult& result, const ConstAttentionResult& d,
                    const AttentionGradients& g, CallArena& arena, const Executor& executor) {
-  BackwardCall c(call, lowered, g, arena, executor);
+  BackwardCall c(call, lowered, d.out, g, arena, executor);
   const Index parts = c.terms.parts();
   const Index most = most_tasks(c), tasks = task_count(executor, parts, most);
   const std::span<BackwardWork> works =

@@ -35,14 +35,16 @@ BackwardCut::BackwardCut(const FastCall& c, const FastTileKernels& t) : slices(s
 }
 
 BackwardCall::BackwardCall(const ReadyCall& call, const LoweredCall& lowered,
-                           const AttentionGradients& g, CallArena& arena, const Executor& executor)
+                           const ConstHeads& d_out, const AttentionGradients& g, CallArena& arena,
+                           const Executor& executor)
     : FastCall(call, lowered, Keep::inputs, arena, executor),
       tiles(fast_tile_kernels(active_isa())),
+      slopes(word_slopes_of(*this, tiles, d_out)),
       gradients(g),
       q_width(whole_vectors(channels, tiles.lanes)),
       g_width(whole_vectors(V, tiles.lanes)),
       cut(*this, tiles),
-      facts(*this, arena, executor),
+      facts(*this, slopes != nullptr, arena, executor),
       products(*this, g, cut.slices, arena),
       row_gradients(*this, tiles, g, q_width, arena),
       gate_gradients(*this, tiles, g, q_width, arena),
@@ -81,18 +83,19 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
     if (!arena.counts()) std::fill(x.begin(), x.end(), 0.0f);
     return x;
   };
-  q = zeros(count * c.q_width), g = zeros(count * c.g_width);
+  const Index floats = c.slopes == nullptr ? 1 : 0;  // of what words take the place of
+  q = zeros(count * c.q_width), g = zeros(floats * count * c.g_width);
   less = zeros(count), factors = arena.array<float>(count);
   reference = arena.array<double>(count);
   if (!arena.counts()) std::fill(reference.begin(), reference.end(), 0.0);
   if (c.q_sums.empty()) dq = arena.array<float>(count * c.q_width);
   if (c.key_sums.empty() && c.head_parts == 1)
     dk = arena.array<float>(slice * c.q_width), dv = arena.array<float>(slice * c.g_width);
-  keys = arena.array<float>(t.tile_keys * c.channels),
-  values = arena.array<float>(t.tile_keys * c.V);
-  key_rows = zeros(t.tile_keys * c.q_width);
+  keys = arena.array<float>(floats * t.tile_keys * c.channels),
+  values = arena.array<float>(floats * t.tile_keys * c.V);
+  key_rows = zeros(floats * t.tile_keys * c.q_width);
   const Index tile = (t.tile_rows + t.rows) * t.tile_stride + 2 * (t.tile_stride - t.tile_keys);
-  p = zeros(tile), s = zeros(tile), cap_slopes = zeros(c.is_capped() ? tile : 0),
+  p = zeros(floats * tile), s = zeros(tile), cap_slopes = zeros(c.is_capped() ? tile : 0),
   products = zeros(c.weights.none() ? 0 : tile);
   diagonals = arena.array<float>(t.tile_rows + t.tile_keys + 2 * t.lanes);
   tokens = arena.array<const void*>(t.tile_keys);
@@ -104,6 +107,15 @@ BackwardWork::BackwardWork(const BackwardCall& c, CallArena& arena)
   gate_gradients = c.gate_gradients.work(count, arena);
   stick_gradients = c.stick_gradients.work(count, arena);
   regions = c.region_gradients.work(c, count, slice, arena);
+  words = WordSlopeWork(c, count, arena);
+}
+
+Index end_of_rows(const BackwardCall& c, Run keys) noexcept {
+  const FastTileKernels& k = c.tiles;
+  const Index count = keys.end - keys.begin;
+  return count == k.tile_keys || !c.reads_behind()
+             ? count
+             : std::min(k.tile_stride, count + std::max(k.lanes, k.rows));
 }
 
 void put_floats(const BackwardCall& c, const Heads& y, Index b, Run tokens, Index h, double factor,

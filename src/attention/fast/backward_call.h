@@ -11,6 +11,7 @@
 #include "attention/fast/term_sums.h"
 #include "attention/fast/value_gradients.h"
 #include "attention/fast/weight_gradients.h"
+#include "attention/fast/word_slopes.h"
 
 namespace posenc::inline v0::detail {
 
@@ -24,10 +25,11 @@ struct BackwardCut {
 
 // value_vectors is 0: the forward pass finds sums of weights only.
 struct BackwardCall : FastCall {
-  BackwardCall(const ReadyCall&, const LoweredCall&, const AttentionGradients&, CallArena&,
-               const Executor&);
+  BackwardCall(const ReadyCall&, const LoweredCall&, const ConstHeads& d_out,
+               const AttentionGradients&, CallArena&, const Executor&);
 
   const FastTileKernels& tiles;
+  const WordSlopeKernels* slopes;  // null: q, k, v, weights and gradients are multiplied in float
   const AttentionGradients& gradients;
   const Index q_width, g_width;  // channels of q.k and V in whole vectors
   const BackwardCut cut;
@@ -73,6 +75,17 @@ struct BackwardCall : FastCall {
   }
 };
 
+// One tile: groups of rows [first, end) of the work, of which the first and the last see some of the keys.
+struct BackwardTile {
+  const RowGroup *first, *end;
+  Run keys;
+  float *p, *s;  // of the first row
+
+  Index first_row() const noexcept { return first->first; }
+  Index rows() const noexcept { return end[-1].first + end[-1].count - first->first; }
+  Index count() const noexcept { return keys.end - keys.begin; }
+};
+
 // Memory of one thread.
 struct BackwardWork : FastRowWork {
   BackwardWork(const BackwardCall&, CallArena&);
@@ -100,7 +113,11 @@ struct BackwardWork : FastRowWork {
   GateGradientsWork gate_gradients;
   StickGradientsWork stick_gradients;
   RegionGradientsWork regions;
+  WordSlopeWork words;
 };
+
+// Where what tiles hold behind their keys ends: sums of diagonals read a vector more, which is 0 behind a whole tile.
+Index end_of_rows(const BackwardCall&, Run keys) noexcept;
 
 // Adds to gradients of q, k or v, or writes them.
 void put_floats(const BackwardCall&, const Heads&, Index b, Run tokens, Index h, double factor,

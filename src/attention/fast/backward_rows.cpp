@@ -59,7 +59,7 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   c.row_gradients.begin_head(b, h, w.row_gradients);
   c.gate_gradients.begin_head(b, h, w, w.gate_gradients);
   c.stick_gradients.begin_head(b, h, c.facts, w.stick_gradients);
-  take_queries(c, b, h, w);
+  if (c.slopes == nullptr || !c.key_lengths.empty()) take_queries(c, b, h, w);
   // Of rows behind the last all is 0.
   float* rest = w.factors.data();
   c.kernels.split_sums(c.facts.log2_sums(b, h), c.facts.less_of(b, h), c.Tq, w.reference.data(),
@@ -68,7 +68,10 @@ void take_head(const BackwardCall& c, const ConstAttentionResult& d, Index b, In
   for (RowGroup& g : w.groups)
     find_weighing_keys(c, g, w.q.data() + g.first * c.q_width, c.q_width,
                        w.reference.data() + g.first);
-  take_rows(c, d.out, b, h, rest, w.g.data(), c.g_width, w);
+  if (c.slopes != nullptr)
+    take_word_rows(c, d.out, b, h, w);
+  else
+    take_rows(c, d.out, b, h, rest, w.g.data(), c.g_width, w);
 }
 
 namespace {
@@ -107,6 +110,7 @@ void take_tokens(const BackwardCall& c, DType type, Index count, Index channels,
 void take_key_rows(const BackwardCall& c, const ConstHeads& k, Index b, Index h, Run keys,
                    float* packed, float* rows, BackwardWork& w) noexcept {
   find_tokens_of(c, k, b, h, keys, w);
+  if (c.slopes != nullptr) return take_word_keys(c, keys.end - keys.begin, w);
   take_tokens(c, k.dtype, keys.end - keys.begin, c.D, packed, rows, w);
 }
 
@@ -128,6 +132,7 @@ void take_keys(const BackwardCall& c, Index b, Index h, Run keys, BackwardWork& 
     c.gate_gradients.take_keys(w.tokens, count, w.gate_gradients);
   }
   find_tokens_of(c, c.given_v, b, h, keys, w);
+  if (c.slopes != nullptr) return take_word_values(c, count, w);
   c.kernels.pack_keys[fast_type(c.given_v.dtype)](w.values.data(), w.tokens.data(), count, c.V,
                                                   c.V);
 }

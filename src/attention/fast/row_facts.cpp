@@ -43,11 +43,11 @@ bool RowFacts::are_queries_bounded(Index b, Index h, Run rows, float* memory) co
   const bool same = call_.wide.none() && call_.args.query_factor.empty();  // the factor of all rows
   for (Index i = rows.begin; i < rows.end; i = same ? rows.end : i + 1) {
     const auto factor = static_cast<float>(call_.row_factor(b, h, i) * kLog2E);
-    const bool bounded =
-        call_.wide.none()
-            ? std::isfinite(factor) &&
-                  are_bounded(call_.q, b, {i, same ? rows.end : i + 1}, {h, h + 1}, factor, memory)
-            : call_.take_query(b, h, i, memory, call_.D);
+    const bool bounded = call_.wide.none()
+                             ? std::isfinite(factor) &&
+                                   are_bounded(call_.q, b, {i, same ? rows.end : i + 1}, {h, h + 1},
+                                               std::max(std::fabs(factor), least_factor_), memory)
+                             : call_.take_query(b, h, i, memory, call_.D);
     if (!bounded) return false;
   }
   for (Index i = rows.begin; i < rows.end; ++i) {
@@ -81,9 +81,10 @@ bool RowFacts::dot(const ConstHeads& out, const ConstHeads& d, Index b, Run rows
   return bounded;
 }
 
-RowFacts::RowFacts(const FastCall& c, CallArena& arena, const Executor& executor)
+RowFacts::RowFacts(const FastCall& c, bool by_words, CallArena& arena, const Executor& executor)
     : call_(c),
       tiles_(fast_tile_kernels(active_isa())),
+      least_factor_(by_words ? 1 : 0),
       tasks_(task_count(executor, c.B * c.H * c.Tq, most_tasks(c))),
       width_(whole_vectors(std::max({c.channels, c.V, c.gates.channels()}), tiles_.lanes)),
       log2_sum_(arena.array<double>(c.B * c.H * c.Tq)),

@@ -11,7 +11,8 @@ namespace posenc::inline v0::detail {
 
 class RowFacts {
  public:
-  RowFacts(const FastCall&, CallArena&, const Executor&);
+  // by_words: q is multiplied without its factor too.
+  RowFacts(const FastCall&, bool by_words, CallArena&, const Executor&);
   // False: the fast engine cannot compute the gradients.
   bool find(const ConstAttentionResult&, const ConstAttentionResult& d_result,
             const Executor&) noexcept;
@@ -52,6 +53,7 @@ class RowFacts {
 
   const FastCall& call_;
   const FastTileKernels& tiles_;
+  float least_factor_;  // of q, with which its numbers are tested
   Index tasks_, width_;
   std::span<double> log2_sum_, less_;
   std::span<const std::uint8_t> seen_;  // tiles of keys that some query may see

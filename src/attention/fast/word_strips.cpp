@@ -8,14 +8,16 @@
 
 namespace posenc::inline v0::detail {
 
-const WordKernels* words_of(const FastCall& c) noexcept {
+bool takes_words(const FastCall& c) noexcept {
   const AttentionArgs& a = c.args;
-  if (a.q.dtype != DType::bf16 || a.k.dtype != DType::bf16 || a.v.dtype != DType::bf16)
-    return nullptr;
-  if (!a.prepare.empty() || !c.wide.none() || !c.rows.none() || !c.value_rows.none() ||
-      !c.gates.none() || !c.weights.none() || !c.regions.none() || a.softcap != 0 ||
-      breaks_sticks(a))
-    return nullptr;
+  return a.q.dtype == DType::bf16 && a.k.dtype == DType::bf16 && a.v.dtype == DType::bf16 &&
+         a.prepare.empty() && c.wide.none() && c.rows.none() && c.value_rows.none() &&
+         c.gates.none() && c.weights.none() && c.regions.none() && a.softcap == 0 &&
+         !breaks_sticks(a);
+}
+
+const WordKernels* words_of(const FastCall& c) noexcept {
+  if (!takes_words(c)) return nullptr;
   const WordKernels* words = word_kernels(active_isa());
   return words != nullptr && words->lanes == c.kernels.lanes ? words : nullptr;
 }

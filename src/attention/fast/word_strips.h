@@ -17,6 +17,7 @@ struct FastWork;
 // q and k in float, which are not rounded; terms that are products, gates, weights or rows added to the values, regions
 // and caps are computed in float too.
 const WordKernels* words_of(const FastCall&) noexcept;
+bool takes_words(const FastCall&) noexcept;  // where the machine can
 
 // How rows and keys are cut.
 struct StripShape {

@@ -157,6 +157,14 @@ inline constexpr Index kStripRows = 6, kFewRows = 4, kBlockKeys = 64;
 #endif
 static_assert(kStripRows <= kMostStripRows && kLanes <= kMostLanes);
 
+// Tiles of the backward pass: p, s and a block of q and g stay in the second cache; k and v are read from there too.
+inline constexpr Index kTileRows = kStripRows == 12 ? 96 : 48;
+inline constexpr Index kTileKeys = kStripRows == 12 ? 128 : 192;
+// Behind the keys of a row stand zeros of a vector or of a strip of rows, and consecutive rows meet other sets of the cache.
+inline constexpr Index kBehind = kLanes == 1 || kStripRows == 12 ? 16 : 8;
+inline constexpr Index kTileStride = kTileKeys + (kLanes > kBehind ? kLanes : kBehind);
+static_assert(kTileStride - kTileKeys >= kStripRows);
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();

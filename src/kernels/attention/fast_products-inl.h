@@ -221,6 +221,59 @@ HWY_INLINE void StoreSlopes(F (&c)[R][N], const FastTileKeys& t, const FastTileR
   }
 }
 
+// Sums of products with rows of a tile of the backward pass: what multiplies them.
+struct FloatProduct {
+  using Number = float;
+  template <int R, int N>
+  static HWY_INLINE void Add(F (&c)[R][N], const float* a, Index row, Index step, const float* b,
+                             Index b_width, Index count) {
+    AddProduct(c, a, row, step, b, b_width, count);
+  }
+};
+
+// R rows of `to`, N vectors of each.
+template <class Product, int R, int N>
+HWY_INLINE void AddTile(float* to, const typename Product::Number* a, Index row, Index step,
+                        const typename Product::Number* b, Index b_width, Index count,
+                        Index width) {
+  F c[R][N];
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
+      LoadF(to + r * width + x * kLanes);
+  Product::Add(c, a, row, step, b, b_width, count);
+  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
+      StoreF(to + r * width + x * kLanes, c[r][x]);
+}
+template <class Product, int R>
+HWY_INLINE void AddGroup(float* to, const typename Product::Number* a, Index row, Index step,
+                         const typename Product::Number* b, Index b_width, Index count,
+                         Index width) {
+  Index c = 0;
+  for (; c + kPanel <= width; c += kPanel)
+    AddTile<Product, R, 2>(to + c, a, row, step, b + c, b_width, count, width);
+  if (c < width) AddTile<Product, R, 1>(to + c, a, row, step, b + c, b_width, count, width);
+}
+// Groups of kStripRows, and where fewer are left, of kFewRows: whether the next one of `rest` rows is of these.
+HWY_INLINE bool TakesFew(Index rest) {
+  return rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows);
+}
+// Row r of `to` += sum over k of a_rk b_k, where a lies with a tile stride from row to row, or, kOuter, from k to k.
+template <class Product, bool kOuter, Index kStride = kTileStride>
+HWY_INLINE void AddAll(float* to, const typename Product::Number* a,
+                       const typename Product::Number* b, Index rows, Index count, Index b_width,
+                       Index width) {
+  constexpr Index row = kOuter ? 1 : kStride, step = kOuter ? kStride : 1;
+  for (Index r = 0; r < rows;) {
+    if (TakesFew(rows - r)) {
+      AddGroup<Product, kFewRows>(to + r * width, a + r * row, row, step, b, b_width, count, width);
+      r += kFewRows;
+    } else {
+      AddGroup<Product, kStripRows>(to + r * width, a + r * row, row, step, b, b_width, count,
+                                    width);
+      r += kStripRows;
+    }
+  }
+}
+
 #undef POSENC_UNROLL
 
 }  // namespace HWY_NAMESPACE

@@ -19,14 +19,6 @@ namespace {
 
 #define POSENC_UNROLL _Pragma("GCC unroll 16")
 
-// p, s and a block of q and g stay in the second cache; k and v are read from there too.
-constexpr Index kTileRows = kStripRows == 12 ? 96 : 48;
-constexpr Index kTileKeys = kStripRows == 12 ? 128 : 192;
-// Behind the keys of a row stand zeros of a vector or of a strip of rows, and consecutive rows meet other sets of the cache.
-constexpr Index kBehind = kLanes == 1 || kStripRows == 12 ? 16 : 8;
-constexpr Index kTileStride = kTileKeys + std::max(kLanes, kBehind);
-static_assert(kTileStride - kTileKeys >= kStripRows);
-
 template <int R, int N, bool kStart>
 HWY_INLINE void SlopeTile(const FastTileKeys& t, const FastTileRows& s, Index key) {
   F c[R][N];
@@ -43,57 +35,21 @@ HWY_NOINLINE void Slopes(const FastTileKeys& t, const FastTileRows& s) noexcept 
   if (key < s.keys) SlopeTile<R, 1, kStart>(t, s, key);
 }
 
-// R rows of `to`, N vectors of each.
-template <int R, int N>
-HWY_INLINE void AddTile(float* to, const float* a, Index row, Index step, const float* b,
-                        Index count, Index width) {
-  F c[R][N];
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
-      LoadF(to + r * width + x * kLanes);
-  AddProduct(c, a, row, step, b, width, count);
-  POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
-      StoreF(to + r * width + x * kLanes, c[r][x]);
-}
-template <int R>
-HWY_INLINE void AddGroup(float* to, const float* a, Index row, Index step, const float* b,
-                         Index count, Index width) {
-  Index c = 0;
-  for (; c + kPanel <= width; c += kPanel) AddTile<R, 2>(to + c, a, row, step, b + c, count, width);
-  if (c < width) AddTile<R, 1>(to + c, a, row, step, b + c, count, width);
-}
-// Groups of kStripRows, and where fewer are left, of kFewRows: whether the next one of `rest` rows is of these.
-HWY_INLINE bool TakesFew(Index rest) {
-  return rest <= kFewRows || (rest > kStripRows && rest <= 2 * kFewRows);
-}
-template <bool kOuter>
-HWY_INLINE void AddAll(float* to, const float* a, const float* b, Index rows, Index count,
-                       Index width) {
-  constexpr Index row = kOuter ? 1 : kTileStride, step = kOuter ? kTileStride : 1;
-  for (Index r = 0; r < rows;) {
-    if (TakesFew(rows - r)) {
-      AddGroup<kFewRows>(to + r * width, a + r * row, row, step, b, count, width);
-      r += kFewRows;
-    } else {
-      AddGroup<kStripRows>(to + r * width, a + r * row, row, step, b, count, width);
-      r += kStripRows;
-    }
-  }
-}
 void AddOuter(float* to, const float* a, const float* b, Index rows, Index keys,
               Index width) noexcept {
-  AddAll<true>(to, a, b, keys, rows, width);
+  AddAll<FloatProduct, true>(to, a, b, keys, rows, width, width);
 }
 void AddRows(float* to, const float* a, const float* b, Index rows, Index keys,
              Index width) noexcept {
-  AddAll<false>(to, a, b, rows, keys, width);
+  AddAll<FloatProduct, false>(to, a, b, rows, keys, width, width);
 }
 
 // Row r of a group reads one number further than the row before it.
 template <int R>
 HWY_INLINE void AddRowsOfGroup(float* to, const float* a, const float* b, Index first, Index keys,
                                Index width) {
-  AddGroup<R>(to + first * width, a + first * kTileStride - (R - 1), kTileStride + 1, 1,
-              b - (first + R - 1) * width, keys + R - 1, width);
+  AddGroup<FloatProduct, R>(to + first * width, a + first * kTileStride - (R - 1), kTileStride + 1,
+                            1, b - (first + R - 1) * width, width, keys + R - 1, width);
 }
 void AddRowsAlong(float* to, const float* a, const float* b, Index rows, Index keys,
                   Index width) noexcept {
@@ -112,8 +68,8 @@ void AddOuterAlong(float* to, const float* a, const float* b, Index rows, Index 
   for (Index t = 1 - rows; t < keys; t += R) {
     // Rows that meet one of the diagonals t .. t + R - 1.
     const Index begin = std::max<Index>(0, 1 - t - R), end = std::min(rows, keys - t);
-    AddGroup<R>(to + t * width, a + begin * (kTileStride + 1) + t, 1, kTileStride + 1,
-                b + begin * width, end - begin, width);
+    AddGroup<FloatProduct, R>(to + t * width, a + begin * (kTileStride + 1) + t, 1, kTileStride + 1,
+                              b + begin * width, width, end - begin, width);
   }
 }
 

@@ -59,6 +59,10 @@ struct PlainWords {
     };
     return hn::ConcatEven(WTag(), word(second), word(first));
   }
+  // Words of one number of each vector.
+  static HWY_INLINE W Join(F low, F high) {
+    return hn::Or(hn::ShiftRight<16>(Round(low)), hn::And(Round(high), SetW(0xffff0000u)));
+  }
 };
 
 // Whether numbers are within kLargestValue: the largest bits of the upper and of the lower halves of words.
@@ -201,15 +205,16 @@ bool PackWordValues(std::uint32_t* HWY_RESTRICT to, const void* const* from, Ind
   return bounded;
 }
 
-// c[r][x] += sum over k of the two products of a[r * row + k] b[k * kPanel + x * kLanes].
+// c[r][x] += sum over k of the two products of a[r * row + k * step] b[k * width + x * kLanes].
 template <class Words, int R, int N>
 HWY_INLINE void AddWordProduct(F (&c)[R][N], const std::uint32_t* HWY_RESTRICT a, Index row,
-                               const std::uint32_t* HWY_RESTRICT b, Index count) {
+                               Index step, const std::uint32_t* HWY_RESTRICT b, Index width,
+                               Index count) {
   _Pragma("GCC unroll 2") for (Index k = 0; k < count; ++k) {
     W y[N];
-    POSENC_UNROLL for (int x = 0; x < N; ++x) y[x] = LoadW(b + k * kPanel + x * kLanes);
+    POSENC_UNROLL for (int x = 0; x < N; ++x) y[x] = LoadW(b + k * width + x * kLanes);
     POSENC_UNROLL for (int r = 0; r < R; ++r) {
-      const W z = SetW(a[r * row + k]);
+      const W z = SetW(a[r * row + k * step]);
       POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] = Words::Dot(c[r][x], z, y[x]);
     }
   }
@@ -228,7 +233,7 @@ HWY_INLINE void WordProducts(F (&c)[R][N], const WordBlock& b, const WordStrip& 
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
       SetF(0);
   const std::uint32_t* k = b.k + key / kPanel * (b.words * kPanel) + key % kPanel;
-  AddWordProduct<Words>(c, s.q, b.words, k, b.words);
+  AddWordProduct<Words>(c, s.q, b.words, 1, k, kPanel, b.words);
 }
 
 // Rounded weights, and the sum of them.
@@ -268,7 +273,7 @@ HWY_INLINE void WordValueTile(const WordBlock& b, const WordStrip& s, Index pane
   float* out = s.rows.out + panel * (R * kPanel);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x) c[r][x] =
       s.rows.first ? SetF(0) : LoadF(out + r * kPanel + x * kLanes);
-  AddWordProduct<Words>(c, s.weights, kKeys / 2, b.v + panel * (kKeys / 2 * kPanel),
+  AddWordProduct<Words>(c, s.weights, kKeys / 2, 1, b.v + panel * (kKeys / 2 * kPanel), kPanel,
                         (s.rows.keys + 1) / 2);
   POSENC_UNROLL for (int r = 0; r < R; ++r) POSENC_UNROLL for (int x = 0; x < N; ++x)
       StoreF(out + r * kPanel + x * kLanes, c[r][x]);
