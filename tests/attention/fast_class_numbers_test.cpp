@@ -167,6 +167,17 @@ TEST(FastClassNumbers, FewQueries) {
     }
 }
 
+// Their numbers are written before those of one row are read.
+TEST(FastClassNumbers, FewQueriesOfHeadsThatShareKeys) {
+  for (const Index queries : {1, 2, 4})
+    for (const Pattern pattern : {Pattern::runs, Pattern::shuffled}) {
+      ClassCall call(2, queries, 300, 4, 16, 12);
+      call.share_keys();
+      call.add(call.by_classes(3, 9, pattern, 2, 1, 4));
+      EXPECT_EQ(call.wrong_backward_of_all_isas(), "") << queries;
+    }
+}
+
 // Heads that share keys, a soft cap after the terms, sticks.
 TEST(FastClassNumbers, OtherKindsOfCalls) {
   ClassCall shared(1, 70, 100, 8, 8, 9);

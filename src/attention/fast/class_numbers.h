@@ -76,6 +76,7 @@ struct ClassWork {
   std::span<float> starts;       // [rows][keys of a block]: numbers and what a row has besides
   std::span<FastRun> runs;
   Index rows = 0;
+  bool other_heads = false;  // are written before the numbers of a row are read
 };
 
 }  // namespace posenc::v0::detail

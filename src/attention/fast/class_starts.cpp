@@ -64,9 +64,12 @@ Given add_class_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
   const Index count = whole_vectors(s.keys, c.kernels.lanes);
   for (Index n = 0; n < g.count; ++n) {
     const float* numbers = numbers_of(c, w, g.row[n], keys);
-    if (given != Given::nothing) {
+    if (given != Given::nothing || w.classes.other_heads) {
       float* to = w.classes.starts.data() + (g.first + n) % w.classes.rows * w.block_keys;
-      c.row_reads.add_slices(to, s.at[n], numbers, count);
+      if (given != Given::nothing)
+        c.row_reads.add_slices(to, s.at[n], numbers, count);
+      else
+        std::copy_n(numbers, s.keys, to);
       numbers = to;
     }
     s.at[n] = numbers;

@@ -47,6 +47,7 @@ struct DecodeWork : FastRowWork {
         products(d, arena),
         scan(d, arena) {
     all_starts = arena.array<float>(kDecodeMostRows * kStartsOfRow);
+    classes.other_heads = true;
     zeros = arena.array<std::byte>(static_cast<Index>(sizeof(float)) * widest_token(d));
     hidden = arena.array<float>(kDecodeKeys);
     heads = arena.array<FastDecodeHead>(d.together);
