@@ -64,8 +64,7 @@ struct DecodeWork : FastRowWork {
       u.x = arena.array<float>(kDecodeMostRows * kDecodeKeys);
       if (!arena.counts()) units[static_cast<std::size_t>(n)] = u;
     }
-    if (arena.counts()) return;
-    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    if (!arena.counts()) std::fill(zeros.begin(), zeros.end(), std::byte{0});
   }
   std::span<Unit> units;  // of a block of keys
   std::span<FastDecodeHead> heads;
