@@ -113,6 +113,7 @@ struct FastAttend {
   // A number for each pair of four classes.
   void add_segments() {
     const bool mixed = shape.by == By::mixed_segments;
+    if (shape.by == By::class_token) return add_class_token();
     if (!mixed && shape.by != By::segments && shape.by != By::t5_segments) return;
     lines.emplace_back();
     for (Index token = 0; token < shape.tokens; ++token)
@@ -120,6 +121,17 @@ struct FastAttend {
     for (std::int32_t n = 0; n < 16; ++n) lines.back().push_back(n);
     const ConstTensorView of = tensor(std::as_const(classes).data(), {1, shape.tokens});
     add_product({}, 16, 1).pair = {lines.back().data(), 4, 4, of, of};
+  }
+  // TUPE's: the first token has numbers of its own, and no distances.
+  void add_class_token() {
+    classes.assign(static_cast<std::size_t>(shape.tokens), 0), classes[0] = 1;
+    const ConstTensorView of = tensor(std::as_const(classes).data(), {1, shape.tokens});
+    const auto rows = [&](std::vector<std::int32_t> of_classes) {
+      return lines.emplace_back(std::move(of_classes)).data();
+    };
+    add_product(line(128, [](Index d) { return (d + 128) / 9; }), 32, 1).pair = {
+        rows({0, -1, -1, -1}), 2, 2, of, of};
+    add_product({}, 2, 1).pair = {rows({-1, 1, 0, 0}), 2, 2, of, of};
   }
   // SAM's: the query times a row of a table for the rows of the picture, and of one for its columns.
   void add_picture() {

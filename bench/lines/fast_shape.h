@@ -12,7 +12,7 @@ namespace posenc::bench {
 // (Transformer-XL), of 512 buckets by the query and by the key (DeBERTa).
 // Forgetting sums a gate for each pair (form=per_row). SAM has one table for the rows and one for the columns of a picture.
 // Segments have a number for each pair of four classes, whose tokens are neighbours; mixed classes change at every token; the
-// third has T5's numbers besides.
+// third has T5's numbers besides. The class token turns T5's numbers off and has others.
 enum class By : std::uint8_t {
   plain,
   alibi,
@@ -32,13 +32,14 @@ enum class By : std::uint8_t {
   forgetting,
   segments,
   mixed_segments,
-  t5_segments
+  t5_segments,
+  class_token
 };
-inline constexpr const char* kBy[] = {"plain",    "alibi",          "t5",         "tupe",
-                                      "capped",   "fire",           "cope",       "stick_breaking",
-                                      "shaw",     "transformer_xl", "deberta",    "kerple",
-                                      "sam",      "swin",           "decay",      "forgetting",
-                                      "segments", "mixed_segments", "t5_segments"};
+inline constexpr const char* kBy[] = {"plain",    "alibi",          "t5",          "tupe",
+                                      "capped",   "fire",           "cope",        "stick_breaking",
+                                      "shaw",     "transformer_xl", "deberta",     "kerple",
+                                      "sam",      "swin",           "decay",       "forgetting",
+                                      "segments", "mixed_segments", "t5_segments", "class_token"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };

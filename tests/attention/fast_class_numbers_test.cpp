@@ -178,6 +178,120 @@ TEST(FastClassNumbers, FewQueriesOfHeadsThatShareKeys) {
     }
 }
 
+// Terms by distance that classes turn off or move to other rows, beside terms by classes alone (TUPE, CPM-Ant, LongT5).
+void add_mixed(ClassCall& call, const std::vector<std::int32_t>& rows, Index classes,
+               Pattern pattern, std::int32_t axis = 0) {
+  ProductTerm t = call.by_distance(Rows::buckets);
+  call.lines.push_back(rows);
+  t.lines[0].axis = axis;
+  t.pair = {call.lines.back().data(), classes, classes,
+            call.classes_of(call.Tq, classes, pattern, call.B),
+            call.classes_of(call.Tk, classes, pattern)};
+  t.table = call.table(1, call.H, 40, 1);
+  call.add(t);
+}
+
+TEST(FastClassNumbers, TermsByDistanceThatClassesTurnOff) {
+  std::uint64_t seed = 20;
+  for (const Index queries : {1, 3, 90})
+    for (const Pattern pattern : {Pattern::runs, Pattern::shuffled})
+      for (const bool others : {false, true}) {
+        ClassCall call(2, queries, 130, 2, 8, ++seed);
+        add_mixed(call, {0, -1, 5, -1}, 2, pattern);
+        if (others) {
+          call.add(call.by_classes(2, 3, pattern, 2));
+          const std::vector<double> slopes{-0.02, -0.05};
+          call.tables.push_back(slopes);
+          call.add(LinearTerm{.table = tensor(call.tables.back().data(), {1, 1, 1, 2})});
+          call.args.mask.causal = true;
+        }
+        ASSERT_EQ(call.wrong_backward_of_all_isas(), "") << queries << others;
+        if (!others) continue;
+        expect_same_gradient_bits(call.args);
+        const std::vector<double> bias =
+            call.random.normals(static_cast<std::size_t>(queries * 130));
+        call.args.mask.bias = tensor(bias.data(), {queries, 130});
+        ASSERT_EQ(call.wrong_backward(), "") << queries;
+      }
+}
+
+// More variants than are kept, and numbers far from 0.
+TEST(FastClassNumbers, ManyVariantsAndFarNumbers) {
+  std::vector<std::int32_t> rows;
+  for (std::int32_t n = 0; n < 25; ++n) rows.push_back(n % 11 == 3 ? -1 : n % 10);
+  ClassCall many(1, 80, 100, 2, 8, 30);
+  add_mixed(many, rows, 5, Pattern::runs);
+  add_mixed(many, rows, 5, Pattern::shuffled);
+  EXPECT_EQ(many.wrong_backward(), "");
+  ClassCall far(1, 80, 100, 2, 8, 31);
+  add_mixed(far, {0, -1, 5, -1}, 2, Pattern::runs);
+  far.tables.back()[4] = 700;
+  EXPECT_EQ(far.wrong_backward(), "");
+  std::vector<std::byte> memory(workspace_bytes(far.args));
+  ResultArrays to(far.args, DType::f32);
+  attend(far.args, to.r, default_executor(), memory);
+}
+
+// A picture behind a class token, whose place is far away (BEiT); padding, and classes of each entry of the batch.
+TEST(FastClassNumbers, PictureWithAClassToken) {
+  for (const Index queries : {2, 64}) {
+    ClassCall call(2, queries, 64, 2, 8, 32);
+    std::vector<Index> at{5}, columns{-3};
+    for (Index j = 0; j < 63; ++j) at.push_back(j / 9), columns.push_back(j % 9);
+    at.insert(at.end(), columns.begin(), columns.end());
+    Positions p{at.data(), DType::i64, 2, 64};
+    p.axis_stride = 64;
+    call.args.key_positions = p;
+    p.count = queries;
+    call.args.query_positions = p;
+    call.args.mask.query_offset = 0;
+    add_mixed(call, {0, -1, -1, -1}, 2, Pattern::runs);
+    ProductTerm& t = std::get<ProductTerm>(call.terms.back());
+    t.lines[1] = call.line(Rows::clipped, 3), t.lines[1].axis = 1;
+    t.table = call.table(1, 2, 47, 1);
+    std::vector<std::int64_t> marks(128, 0);
+    marks[0] = marks[64] = marks[70] = 1;
+    t.pair.key_class = tensor(std::as_const(marks).data(), {2, 64});
+    t.pair.query_class = tensor(std::as_const(marks).data(), {1, queries});
+    ProductTerm others = t;
+    const std::vector<std::int32_t> rows{-1, 3, 4, 5};
+    others.lines = {}, others.pair.row = rows.data();
+    call.add(others);
+    EXPECT_EQ(call.wrong_backward_of_all_isas(), "") << queries;
+    const std::vector<std::int64_t> lengths{64, 40};
+    call.args.mask.key_length = tensor(lengths.data(), {2});
+    EXPECT_EQ(call.wrong_backward(), "") << queries;
+  }
+}
+
+// Two axes of many positions in no order (boxes), pair by pair: by distances, by an index for each pair, by positions that are
+// no integers, and with more distances than are kept.
+TEST(FastClassNumbers, PairByPair) {
+  for (const int kind : {0, 1, 2, 3})
+    for (const Index queries : {1, 150}) {
+      ClassCall call(1, queries, 150, 2, 8, 40);
+      std::vector<Index> at;
+      for (Index j = 0; j < 300; ++j)
+        at.push_back(call.random.integer(0, 900) * (kind == 3 ? 1000 : 1));
+      std::vector<double> real(at.begin(), at.end());
+      for (double& x : real) x += 0.25 * static_cast<double>(call.random.integer(0, 3));
+      Positions p{at.data(), DType::i64, 2, 150};
+      if (kind == 2) p.data = real.data(), p.type = DType::f64;
+      p.axis_stride = 150;
+      call.args.key_positions = p;
+      p.count = queries;
+      call.args.query_positions = p;
+      call.args.mask.query_offset = 0;
+      for (const std::int32_t axis : {0, 1}) {
+        ProductTerm t = call.by_distance(Rows::buckets);
+        t.lines[0].axis = axis;
+        if (kind == 1) t = call.by_classes(150, 150, Pattern::shuffled);
+        call.add(t);
+      }
+      EXPECT_EQ(call.wrong_backward(), "") << kind << ' ' << queries;
+    }
+}
+
 // Heads that share keys, a soft cap after the terms, sticks.
 TEST(FastClassNumbers, OtherKindsOfCalls) {
   ClassCall shared(1, 70, 100, 8, 8, 9);

@@ -142,7 +142,7 @@ void add_terms(BackwardCall& c, const Piece& piece, Index part, const BackwardTi
   c.curve_gradients.add(t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, w.curve_gradients);
   if (!c.terms.none())
     c.terms.add({t.first->row, t.s, rows, c.tiles.tile_stride, t.keys, piece.slice,
-                 w.diagonals.data(), w.classes.runs.data()},
+                 w.diagonals.data(), w.classes.runs.data(), w.picks.data()},
                 part);
 }
 

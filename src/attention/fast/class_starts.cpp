@@ -7,22 +7,52 @@
 
 namespace posenc::inline v0::detail {
 
-// Terms that name classes, and the others as lines. If these are none, classes take of them what they can.
+namespace {
+
+bool is_number(const Term& t) noexcept {
+  const TermClass kind = term_class(t);
+  return kind == TermClass::pair_number || kind == TermClass::band;
+}
+bool names_classes(const Term& t) noexcept {
+  return is_number(t) && picked_rows(t)->pair.row != nullptr;
+}
+// By distances too.
+bool is_mixed(const Term& t) noexcept {
+  return names_classes(t) && std::ranges::any_of(picked_rows(t)->lines, [](const IndexLine& line) {
+           return line.row != nullptr;
+         });
+}
+
+}  // namespace
+
+// If classes turn terms by distance off, all terms as one picture, where it has few variants. Otherwise terms that name
+// classes are read by them, and the others are lines. If these are none, classes take of them what they can.
 void Starts::find_terms(const LoweredCall& lowered, CallArena& arena) {
   const std::span<const Term> terms = call_.args.terms;
-  for (const bool every : {false, true}) {
-    classes_ = ClassNumbers(
-        call_,
-        [&](std::size_t n) {
-          const TermClass kind = term_class(terms[n]);
-          return (kind == TermClass::pair_number || kind == TermClass::band) &&
-                 (every || picked_rows(terms[n])->pair.row != nullptr);
-        },
-        arena);
-    none_ = std::none_of(terms.begin(), terms.end(), [&](const Term& t) { return is_added(t); });
+  enum class By : std::uint8_t { picture, names, all };
+  for (const By by : {By::picture, By::names, By::all}) {
+    if (by == By::picture && std::ranges::none_of(terms, is_mixed)) continue;
+    const auto takes = [&](std::size_t n) {
+      return by == By::all ? is_number(terms[n]) : by == By::names && names_classes(terms[n]);
+    };
+    classes_ = ClassNumbers(call_, takes, arena);
+    none_ = std::ranges::none_of(terms, [&](const Term& t) { return is_added(t); });
     axis_ = kNoAxis, line_batches_ = 1;
     if (make_lines(lowered, arena) || none_) return;
   }
+}
+
+// Those of pictures and classes are read pair by pair where they are large, or beside a bias.
+void Starts::make_pair_rows(CallArena& arena) {
+  const std::span<const Term> terms = call_.args.terms;
+  pair_rows_ = arena.made<PairRows>(static_cast<Index>(terms.size()), [&](Index n) {
+    const Term& t = terms[static_cast<std::size_t>(n)];
+    const auto* product = std::get_if<ProductTerm>(&t);
+    if (product == nullptr || !adds(t) || (is_added(t) && has_lines())) return PairRows();
+    const bool biased = !call_.args.mask.bias.empty();
+    const bool read = classes_.is_wide() || (is_added(t) && (biased || !reads_picture()));
+    return PairRows(call_, *product, read && !arena.counts(), arena);
+  });
 }
 
 ClassWork::ClassWork(const ClassNumbers& x, Index most, Index block_keys, CallArena& arena) {

@@ -109,11 +109,9 @@ const std::int32_t* RowGradients::steps_of_row(const RowTerm& t, const RowTile& 
                                                RowGradientsWork& w) const noexcept {
   if (t.by_line) return t.step + t.entry(call_, *x.row) - row + x.keys.begin;
   const float* s = x.s + row * tiles_.tile_stride;
+  t.pairs.find(call_, *t.term, x.row[row], x.keys, w.picks.data());
   for (Index j = 0; j < x.keys.end - x.keys.begin; ++j)
-    w.picks[static_cast<std::size_t>(j)] =
-        s[j] == 0
-            ? -1
-            : static_cast<std::int32_t>(picked_row(call_, *t.term, x.row[row], x.keys.begin + j));
+    if (s[j] == 0) w.picks[static_cast<std::size_t>(j)] = -1;
   return w.picks.data();
 }
 

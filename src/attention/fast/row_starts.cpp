@@ -65,11 +65,9 @@ const std::int32_t* pick_rows(const FastCall& c, const RowTerm& t, const FastRow
     for (Index j = 0; j < count; ++j) to[j] = keys.begin + j < keys.end ? picks[key[j]] : none;
     return to;
   }
-  for (Index j = 0; j < count; ++j) {
-    const Index key = keys.begin + j,
-                picked = key < keys.end ? picked_row(c, *t.term, r, key) : Index{-1};
-    to[j] = picked < 0 ? none : static_cast<std::int32_t>(picked);
-  }
+  const Index some = std::min(count, keys.end - keys.begin);
+  t.pairs.find(c, *t.term, r, {keys.begin, keys.begin + some}, to);
+  for (Index j = 0; j < count; ++j) to[j] = j < some && to[j] >= 0 ? to[j] : none;
   return to;
 }
 

@@ -57,6 +57,7 @@ RowTerms::RowTerms(const ReadyCall& c, const Starts& starts, const FastKernels& 
     static_cast<RowSteps&>(t) = detail::find_steps(c, *t.term, arena);
     if (const PickedRows* picked = t.term; !t.by_line && !t.of_keys)
       t.classes = RowClasses(c, {&picked, 1}, t.steps() - 1, arena);
+    if (!t.by_line && t.classes.none()) t.pairs = PairRows(c, *t.term, !arena.counts(), arena);
     t.in_place = few_queries && reads_in_place(t);
     pack_table(t, k, arena, executor);
     if (const ConstHeads& x = t.term->key.given; t.of_keys && x.data != nullptr)

@@ -21,6 +21,8 @@ struct RowTerm : RowSteps {
 
   // Of queries, not by a line.
   RowClasses classes;
+  // Neither by a line nor by classes.
+  PairRows pairs;
 
   // Each row is read once or twice a call, as doubles: decode_rows.h converts those that it needs, and `table` is empty.
   bool in_place = false;

@@ -76,15 +76,6 @@ bool is_on_side(const ReadyCall& c, const DecayTerm& t, const FastRow& r, Index 
 
 namespace {
 
-void add_product(const ReadyCall& c, const ProductTerm& t, const FastRow& r, Run keys,
-                 double* to) noexcept {
-  const Index batch = t.table.shape[0] == 1 ? 0 : r.b;
-  const Index group = Grouping{c.H, t.table.shape[1]}.of(r.h);
-  for (Index j = keys.begin; j < keys.end; ++j)
-    if (const Index row = picked_row(c, t, r, j); row >= 0)
-      to[j - keys.begin] += kLog2E * t.scale * read_number(t.table, batch, group, row, 0);
-}
-
 void add_linear(const ReadyCall& c, const LinearTerm& t, const FastRow& r, Run keys,
                 double* to) noexcept {
   const AxisView& axis = c.axes[static_cast<std::size_t>(t.axis)];
@@ -136,6 +127,7 @@ bool Starts::adds(const Term& t) noexcept {
 Starts::Starts(const ReadyCall& c, const LoweredCall& lowered, CallArena& arena) : call_(c) {
   find_terms(lowered, arena);
   make_curves(arena);
+  make_pair_rows(arena);
 }
 
 void Starts::make_curves(CallArena& arena) {
@@ -385,7 +377,7 @@ void Starts::add(const FastRow& r, Run keys, double* to) const noexcept {
     if (std::holds_alternative<DistanceMlpTerm>(t))
       curves_[curve++].add(r.b, r.h, r.i, r.place.row, keys, to);
     if (const auto* product = std::get_if<ProductTerm>(&t))
-      add_product(call_, *product, r, keys, to);
+      add_numbers(call_, *product, pair_rows(t), r, keys, to);
     if (const auto* linear = std::get_if<LinearTerm>(&t)) add_linear(call_, *linear, r, keys, to);
     if (const auto* decay = std::get_if<DecayTerm>(&t)) add_decay(call_, *decay, r, keys, to);
   }

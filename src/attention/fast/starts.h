@@ -7,6 +7,7 @@
 #include "attention/call/visible_runs.h"
 #include "attention/fast/class_numbers.h"
 #include "attention/fast/distance_curve.h"
+#include "attention/fast/pair_rows.h"
 #include "attention/fast/picture_lines.h"
 #include "attention/lowered/lowered_call.h"
 #include "kernels/attention/args.h"
@@ -69,8 +70,13 @@ class Starts {
   std::span<const FastRun> picture_runs(Index row, Run keys) const noexcept {
     return picture_.runs(row, keys);
   }
-  // to[j - keys.begin] = start of key j
-  void copy_picture(const FastRow&, Run keys, float* to) const noexcept;
+  // Of the keys of a run: what the classes of the row and of the run add to the entry.
+  Index picture_variant(const FastRow& r, Index key) const noexcept {
+    return picture_.entry_of_variant(r.b, r.i, r.place.row, key);
+  }
+  // to[j - keys.begin] = start of key j; `runs`: picture_runs of these keys, and some more.
+  void copy_picture(const FastRow&, std::span<const FastRun> runs, Run keys,
+                    float* to) const noexcept;
   // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
   bool has_lines_of(std::int32_t axis) const noexcept {
     return has_lines() && !wide_ && !classes_.is_wide() && axis_ == axis;
@@ -98,6 +104,8 @@ class Starts {
   const DistanceCurve* curve() const noexcept {
     return curve_is_alone_ && !classes_.is_wide() ? curves_.data() : nullptr;
   }
+  // Of a product whose numbers are read pair by pair.
+  const PairRows& pair_rows(const Term& t) const noexcept { return pair_rows_[number_of(t)]; }
   // to[j - keys.begin] += start of key j.
   void add(const FastRow&, Run keys, double* to) const noexcept;
 
@@ -107,8 +115,9 @@ class Starts {
   static bool adds(const Term&) noexcept;
 
  private:
-  bool is_added(const Term& t) const noexcept {
-    return adds(t) && !classes_.has(static_cast<std::size_t>(&t - call_.args.terms.data()));
+  bool is_added(const Term& t) const noexcept { return adds(t) && !classes_.has(number_of(t)); }
+  std::size_t number_of(const Term& t) const noexcept {
+    return static_cast<std::size_t>(&t - call_.args.terms.data());
   }
   void find_terms(const LoweredCall&, CallArena&);
   bool find_axis(Index& batches) noexcept;
@@ -120,6 +129,7 @@ class Starts {
   void finish_lines() noexcept;
   void find_largest() noexcept;
   void make_curves(CallArena&);
+  void make_pair_rows(CallArena&);
   void make_picture(CallArena&);
   bool are_decays() const noexcept;
   void make_decays(CallArena&);
@@ -133,6 +143,7 @@ class Starts {
   std::span<double> wide_lines_;
   std::span<float> lines_;
   std::span<const DistanceCurve> curves_;
+  std::span<const PairRows> pair_rows_;  // by term
   bool curve_is_alone_ = false;
   // Of every kSome entries of wide_lines_, then of every two of those, and so on.
   std::span<double> largest_;

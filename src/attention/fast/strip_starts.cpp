@@ -29,6 +29,14 @@ bool adds_numbers(const FastCall& c) noexcept {
   return !c.starts.none() && !c.rows.hold_numbers();
 }
 
+std::span<const FastRun> picture_runs(const FastCall& c, FastRowWork& w, Index row,
+                                      Run keys) noexcept {
+  FastRowWork::BlockRuns& x = w.picture;
+  if (x.row != row || x.keys.begin != keys.begin || x.keys.end != keys.end)
+    x = {row, keys, c.starts.picture_runs(row, keys)};
+  return x.runs;
+}
+
 // Adds mask.bias.
 void add_bias(const FastCall& c, const FastRow& r, Run keys, double* to) noexcept {
   const ConstTensorView& bias = c.args.mask.bias;
@@ -150,7 +158,7 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bo
   for (const Run& run : w.runs) {
     float* first = to + (run.begin - keys.begin);
     if (reads_picture(c))
-      c.starts.copy_picture(r, run, first);
+      c.starts.copy_picture(r, picture_runs(c, w, r.place.row, keys), run, first);
     else if (line == nullptr)
       std::fill_n(first, run.end - run.begin, 0.0f);
     else if (wide)
@@ -203,6 +211,19 @@ void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run 
       s.at[n] = c.starts.lines() + g.row[n].entry + keys.begin;
       s.base[n] = g.row[n].offset;
     }
+  }
+  fill_rest(g, s);
+}
+
+// The same from a picture.
+void fill_picture_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+                         StripStarts& s) noexcept {
+  s.keys = keys.end - keys.begin;
+  const std::span<const FastRun> runs = picture_runs(c, w, g.row->place.row, keys);
+  for (Index n = 0; n < g.count; ++n) {
+    float* to = w.starts.data() + n * w.block_keys;
+    c.starts.copy_picture(g.row[n], runs, keys, to);
+    s.at[n] = to, s.base[n] = 0;
   }
   fill_rest(g, s);
 }
@@ -312,6 +333,10 @@ Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys
   if (whole && reads_lines(c)) {
     fill_line_starts(c, w, g, keys, s);
     return Given::shared;
+  }
+  if (whole && reads_picture(c) && c.args.mask.bias.empty()) {
+    fill_picture_starts(c, w, g, keys, s);
+    return Given::own;
   }
   if (!all || adds_numbers(c)) {
     fill_masked_starts(c, w, g, keys, s);

@@ -147,7 +147,7 @@ void FastTermSums::add_picture(const ScoreSlopes& x, double* to) noexcept {
     const FastRow& r = x.row[i];
     const float* s = x.s + i * x.stride - x.keys.begin;
     for (const FastRun& run : call_.starts.picture_runs(r.place.row, x.keys)) {
-      double* entries = to + r.entry + run.first - run.at;
+      double* entries = to + r.entry + run.first - run.at + call_.starts.picture_variant(r, run.at);
       for (Index j = std::max(run.at, x.keys.begin); j < std::min(run.at + run.count, x.keys.end);
            ++j)
         entries[j] += static_cast<double>(s[j]);
@@ -211,25 +211,23 @@ void FastTermSums::add_decay(const DecayTerm& t, const Wanted& w, const ScoreSlo
 // Pair by pair, to the rows of the term's table.
 void FastTermSums::add_table(const Term& term, const ScoreSlopes& x, double* to) noexcept {
   const ConstTensorView& table = term_arrays(term).table;
-  const auto* linear = std::get_if<LinearTerm>(&term);
-  const auto* product = std::get_if<ProductTerm>(&term);
   for (Index i = 0; i < x.rows; ++i) {
     const FastRow& r = x.row[i];
-    const float* s = x.s + i * x.stride - x.keys.begin;
-    const Index slab = (table.shape[0] == 1 ? 0 : r.b) * table.shape[1] +
-                       Grouping{call_.H, table.shape[1]}.of(r.h);
-    double* rows = to + slab * table.shape[2] * table.shape[3];
-    for (Index j = x.keys.begin; j < x.keys.end; ++j) {
-      if (s[j] == 0) continue;
-      const auto d = static_cast<double>(s[j]);
-      if (linear != nullptr) {
-        const AxisView& axis = call_.axes[static_cast<std::size_t>(linear->axis)];
-        const double delta = axis.delta(r.b, r.i, r.place.row, j);
-        rows[delta > 0 ? 0 : 1] += linear->scale * std::fabs(delta) * d;
-      } else {
-        const Index row = picked_row(call_, *product, r, j);
-        if (row >= 0) rows[row] += product->scale * d;
-      }
+    const float* s = x.s + i * x.stride;
+    const Index count = x.keys.end - x.keys.begin;
+    double* rows = to + slab_of(table, r.b, r.h, call_.H) * table.shape[2] * table.shape[3];
+    if (const auto* product = std::get_if<ProductTerm>(&term)) {
+      std::int32_t* picked = x.rows_of_keys;
+      call_.starts.pair_rows(term).find(call_, *product, r, x.keys, picked);
+      for (Index j = 0; j < count; ++j)
+        if (picked[j] >= 0) rows[picked[j]] += product->scale * static_cast<double>(s[j]);
+      continue;
+    }
+    const auto& linear = std::get<LinearTerm>(term);
+    const AxisView& axis = call_.axes[static_cast<std::size_t>(linear.axis)];
+    for (Index j = 0; j < count; ++j) {
+      const double delta = axis.delta(r.b, r.i, r.place.row, x.keys.begin + j);
+      rows[delta > 0 ? 0 : 1] += linear.scale * std::fabs(delta) * static_cast<double>(s[j]);
     }
   }
 }

@@ -14,9 +14,10 @@ struct ScoreSlopes {
   const float* s;      // [rows][stride]; 0 where a pair is hidden
   Index rows, stride;
   Run keys;
-  Index slice;       // of the keys
-  float* diagonals;  // memory of Diagonals
-  FastRun* runs;     // of RowClasses::clip
+  Index slice;                 // of the keys
+  float* diagonals;            // memory of Diagonals
+  FastRun* runs;               // of RowClasses::clip
+  std::int32_t* rows_of_keys;  // of PairRows::find
 };
 
 // What pieces share has an array for each part of the pieces; the parts are added in their order.

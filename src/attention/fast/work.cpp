@@ -208,7 +208,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   });
   row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys + kMostLanes);
   key_runs = arena.array<FastRun>(c.rows.none() ? 0 : keys);
-  picks = arena.array<std::int32_t>(c.rows.none() ? 0 : keys);
+  picks = arena.array<std::int32_t>(c.rows.none() && c.starts.adds_nothing() ? 0 : keys);
   const Index strip_rows = std::max(c.kernels.rows, kFewRows);
   classes = ClassWork(c.starts.classes(), std::max(c.strips.rows, kFewRows), keys, arena);
   region_starts = arena.array<float>(c.regions.none() ? 0 : strip_rows * keys);
