@@ -214,13 +214,10 @@ TEST(FastStrips, FinishesSums) {
     std::vector<double> reference(sums.size()), logarithms(sums.size());
     for (std::size_t n = 0; n < sums.size(); ++n)
       reference[n] = static_cast<double>(n % 7) * 1e5 - 3e5;
-    Floats factors(sums.size());
-    k.finish_sums(sums.data(), reference.data(), static_cast<Index>(sums.size()), factors.data(),
+    k.finish_sums(sums.data(), reference.data(), static_cast<Index>(sums.size()),
                   logarithms.data());
-    EXPECT_EQ(factors[0], 0);
     EXPECT_EQ(logarithms[0], -HUGE_VAL);
     for (std::size_t n = 1; n < sums.size(); ++n) {
-      ASSERT_EQ(factors[n], 1 / sums[n]);
       const double want =
           std::log(static_cast<double>(sums[n])) + reference[n] * 0.69314718055994530942;
       ASSERT_NEAR(logarithms[n], want, 1e-11 + 1e-15 * std::fabs(want)) << sums[n];

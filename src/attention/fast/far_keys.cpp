@@ -47,7 +47,7 @@ std::span<const float> find_key_lengths(const FastCall& c, CallArena& arena,
                                         const Executor& executor) {
   const bool adjacent = c.k.dim_stride == 1 && c.args.v.dim_stride == 1;
   if (!c.starts.has_lines() || !are_scores_bounded(c) || !c.args.block_table.empty() || !adjacent ||
-      !c.turns.none() || c.Tq * (c.H / std::max<Index>(1, c.G)) < kManyRows)
+      !c.turns.none() || c.one_block || c.Tq * (c.H / std::max<Index>(1, c.G)) < kManyRows)
     return {};
   const std::span<float> lengths = arena.array<float>(c.R * c.G);
   if (arena.counts() || !c.starts.is_steep()) return {};

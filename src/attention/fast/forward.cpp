@@ -20,51 +20,6 @@ namespace {
 constexpr Index kMostChannels = 1024;
 constexpr double kSmallestCap = 0x1p-40, kLargestCap = 0x1p40;
 
-// q with the channels of products, row by row.
-void take_wide_queries(const FastCall& c, FastWork& w) noexcept {
-  for (const RowGroup& g : w.groups)
-    for (Index n = 0; n < g.rows; ++n) {
-      const FastRow& r = g.row[n];
-      float* to = w.q.data() + (g.first + n) * c.channels;
-      const bool bounded = c.take_query(r.b, r.h, r.i, to, c.D);
-      w.left[static_cast<std::size_t>(g.first + n)] = bounded ? 0 : 1;
-      if (!bounded) std::fill_n(to, c.channels, 0.0f);
-    }
-}
-
-void take_queries(const FastCall& c, FastWork& w) noexcept {
-  if (!c.wide.none()) return take_wide_queries(c, w);
-  const std::size_t type = fast_type(c.q.dtype);
-  const ConstHeads& q = c.q;
-  const bool same = c.args.query_factor.empty();  // of all rows
-  for (const RowGroup& g : w.groups) {
-    const void* from[kMostStripRows];
-    float factors[kMostStripRows];
-    const FastRow& r = *g.row;  // the others follow it
-    const Index at = r.b * q.batch_stride + r.i * q.token_stride + r.h * q.head_stride;
-    const auto factor_of = [&](const FastRow& row) {
-      return static_cast<float>(c.row_factor(row.b, row.h, row.i) * kLog2E);
-    };
-    std::fill_n(factors, g.rows, factor_of(r));
-    for (Index n = 0; n < g.rows; ++n) {
-      from[n] = adjacent(q, at + std::min(n, g.count - 1) * q.token_stride,
-                         w.copies.data() + n * static_cast<Index>(c.copy_bytes));
-      if (!same) factors[n] = factor_of(g.row[n]);
-    }
-    float* to = w.q.data() + g.first * c.D;
-    const bool finite =
-        std::all_of(factors, factors + g.rows, [](float x) { return std::isfinite(x); });
-    std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{0});
-    if (c.kernels.take_rows[type](to, c.D, from, g.rows, c.D, factors) && finite) continue;
-    for (Index n = 0; n < g.rows; ++n, to += c.D) {
-      if (std::isfinite(factors[n]) && c.kernels.take_row[type](to, from[n], c.D, factors[n]))
-        continue;
-      w.left[static_cast<std::size_t>(g.first + n)] = 1;
-      std::fill_n(to, c.D, 0.0f);
-    }
-  }
-}
-
 // Another engine computes these rows.
 void leave(FastWork& w, const RowGroup& g) noexcept {
   std::fill_n(w.left.data() + g.first, g.rows, std::uint8_t{1});
@@ -77,9 +32,14 @@ void leave_weights(const FastCall& c, FastWork& w) noexcept {
 }
 
 void clear_rows(const FastCall& c, FastWork& w, RowGroup& g) noexcept {
-  g.begun = false;  // the first block of keys writes `out`
-  std::fill_n(w.sums.data() + g.first * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
+  g.begun = g.done = false;
   begin_references(c, g, w.tops, w.reference.data() + g.first);
+}
+
+// Before the first block of keys, which writes `out`.
+void begin_group(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  std::fill_n(w.sums.data() + g.slot * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
+  if (c.words == nullptr && c.key_lengths.empty()) take_queries(c, w, g);
 }
 
 // The keys of a block that some group sees, packed. False: a number of them is none that float can work with.
@@ -123,24 +83,27 @@ void fill_shifts(const FastWork& w, const RowGroup& g, StripStarts& s) noexcept 
     s.shift[n] = static_cast<float>(s.base[n] - w.reference[static_cast<std::size_t>(g.first + n)]);
 }
 
-// With the q and packed keys of one region, from a panel of keys on.
+// With the q and packed keys of one region, from a panel of keys on. By reference: what is written in halves and read
+// whole waits until all stores before it have reached the cache.
 struct StripQK {
-  const float *q, *keys, *values;
+  const float* q;
+  FastBlock block;
 };
 void run_part(const FastCall& c, FastWork& w, RowGroup& g, Run keys, const StripQK& qk,
               StripStarts& s, bool given, bool careful) noexcept {
   const bool gated = !c.gates.none() && counts_gates(c, w, g);
   if (!c.gates.none() && !(gated && c.gates.has_levels())) add_gates_behind(c, w, g, s);
   fill_shifts(w, g, s);
-  const FastBlock block{qk.keys, qk.values, c.channels, c.value_vectors};
+  const FastBlock& block = qk.block;
   FastStrip strip;
-  strip.q = qk.q + g.first * c.channels;
-  strip.out = w.out.data() + g.first * c.value_panels * c.panel;
-  strip.sums = w.sums.data() + g.first * c.kernels.lanes;
+  strip.q = qk.q + g.slot * c.channels;
+  strip.out = w.out.data() + g.slot * c.value_panels * c.panel;
+  strip.sums = w.sums.data() + g.slot * c.kernels.lanes;
   strip.reference = w.reference.data() + g.first;
   strip.base = s.base, strip.shift = s.shift, strip.start = given ? s.at : nullptr;
   strip.weights = w.weights.data(), strip.keys = s.keys;
-  strip.first = !g.begun, g.begun = true;
+  strip.first = !g.begun;
+  if (strip.first) begin_group(c, w, g), g.begun = true;
   if (breaks_sticks(c.args)) {
     // Sums of weights are not kept.
     if (run_stick_strip(c, w, g, block, strip)) add_value_rows(c, w, g, keys, s.keys, true);
@@ -182,13 +145,13 @@ void run_strip(const FastCall& c, const FastRowBlock& block, FastWork& w, RowGro
   StripStarts s;
   const bool given = fill_starts(c, w, g, keys, s);
   if (s.keys == 0) return;
-  if (c.regions.none())
-    return run_part(c, w, g, keys, {w.q.data(), w.keys.data(), w.values.data()}, s, given, careful);
+  StripQK qk{w.q.data(), {w.keys.data(), w.values.data(), c.channels, c.value_vectors}};
+  if (c.regions.none()) return run_part(c, w, g, keys, qk, s, given, careful);
   const RegionSet found = c.regions.of(g, keys);
   Regions::each(found, [&](int number) {
     const float* packed = pack_region(c, block, number, keys, w);
     if (packed == nullptr) return leave(w, g);
-    const StripQK qk{w.region_q(number), packed, w.values.data()};
+    qk.q = w.region_q(number), qk.block.k = packed, qk.block.v = w.values.data();
     if (is_single(found)) return run_part(c, w, g, keys, qk, s, given, careful);
     StripStarts part = s;
     const Run some = hide_other_regions(c, w, g, number, keys, given, part);
@@ -197,109 +160,123 @@ void run_strip(const FastCall& c, const FastRowBlock& block, FastWork& w, RowGro
     const Index skips = (some.begin - keys.begin) / c.panel * c.panel;
     for (Index n = 0; n < g.rows; ++n) part.at[n] += skips;
     part.keys -= skips;
-    run_part(c, w, g, {keys.begin + skips, keys.end},
-             {qk.q, qk.keys + skips * c.channels, qk.values + skips * c.panel}, part, true,
-             careful);
+    qk.block.k += skips * c.channels, qk.block.v += skips * c.panel;
+    run_part(c, w, g, {keys.begin + skips, keys.end}, qk, part, true, careful);
   });
 }
 
+// Whether a row's weights are too small.
+bool is_low(const FastCall& c, const FastWork& w, const RowGroup& g) noexcept {
+  const float* totals = w.totals.data() + g.first;
+  if (std::all_of(totals, totals + g.rows, [](float x) { return x >= kSmallestSum; })) return false;
+  for (Index n = 0; n < g.count && g.seen.begin < g.seen.end; ++n)
+    if (w.left[static_cast<std::size_t>(g.first + n)] == 0 && totals[n] < kSmallestSum &&
+        sees_any(c, g.row[n].b, g.row[n].h, g.row[n].i, g.row[n].place))
+      return true;
+  return false;
+}
+
+// Of rows that left out keys below kFar, those whose other scores are not far above.
+void leave_far_rows(FastWork& w, const RowGroup& g) noexcept {
+  for (Index n = g.first; !w.skips.empty() && n < g.first + g.count; ++n) {
+    const auto row = static_cast<std::size_t>(n);
+    const double sum = static_cast<double>(w.totals[row]);
+    if (w.skips[row] != 0 && !(std::log2(sum) + w.reference[row] > kFar / 2)) w.left[row] = 1;
+  }
+}
+
+// All keys of a group are added. Groups with small weights are not written, but done again.
+void finish_group(const FastCall& c, FastWork& w, RowGroup& g, bool careful,
+                  const RowOutput* to) noexcept {
+  g.done = true;
+  put_value_rows(c, w, g);
+  if (!g.begun) {
+    const Index width = c.value_panels * c.panel;
+    std::fill_n(w.out.data() + g.slot * width, g.rows * width, 0.0f);
+    std::fill_n(w.sums.data() + g.slot * c.kernels.lanes, g.rows * c.kernels.lanes, 0.0f);
+  }
+  c.kernels.add_lanes(w.totals.data() + g.first, w.sums.data() + g.slot * c.kernels.lanes, g.rows);
+  g.low = !careful && !breaks_sticks(c.args) && is_low(c, w, g);
+  if (g.low) return;
+  leave_far_rows(w, g);
+  if (c.words != nullptr) finish_words(c, w, g);
+  if (to != nullptr) put_group(c, w, g, *to);
+}
+
+// The keys that a group may weigh, as a pass begins.
+void begin_pass(const FastCall& c, FastWork& w, RowGroup& g, bool careful) noexcept {
+  clear_rows(c, w, g);
+  clear_value_rows(c, w, g);
+  clear_gates(c, w, g);
+  clear_sticks(c, w, g);
+  g.weighs = g.seen;
+  // What is far behind the other keys counts where those have no weight in the end.
+  if (!careful && !c.key_lengths.empty()) {
+    take_queries(c, w, g);
+    find_weighing_keys(c, g, w.q.data() + g.slot * c.channels, c.channels,
+                       w.reference.data() + g.first);
+  }
+}
+
 // All blocks of keys, for all groups or for those that are low.
-void pass(const FastCall& c, const FastRowBlock& block, FastWork& w, bool careful) noexcept {
+void pass(const FastCall& c, const FastRowBlock& block, const FastRowBlock* next, FastWork& w,
+          bool careful, const RowOutput* to) noexcept {
   Index begin = c.Tk, end = 0;
   for (RowGroup& g : w.groups)
     if (!careful || g.low) {
-      clear_rows(c, w, g);
-      clear_value_rows(c, w, g);
-      clear_gates(c, w, g);
-      clear_sticks(c, w, g);
-      g.weighs = g.seen;
-      // What is far behind the other keys counts where those have no weight in the end.
-      if (!careful)
-        find_weighing_keys(c, g, w.q.data() + g.first * c.channels, c.channels,
-                           w.reference.data() + g.first);
+      begin_pass(c, w, g, careful);
       if (g.weighs.begin < g.weighs.end)
         begin = std::min(begin, g.weighs.begin), end = std::max(end, g.weighs.end);
     }
   const Index size = c.strips.block_keys, from = begin / size;
   const Index blocks = end > begin ? block_count(end, size) - from : 0;
-  for (Index n = 0; n < blocks; ++n) {
+  const auto keys_at = [&](Index n) {
     const Index first = (from + (c.passes_back() ? blocks - 1 - n : n)) * size;
-    const Run keys{first, std::min(c.Tk, first + size)};
+    return Run{first, std::min(c.Tk, first + size)};
+  };
+  ReadAhead ahead(c, block, next, {w.groups.begin(), w.groups.end()});
+  for (Index n = 0; n < blocks; ++n) {
+    const Run keys = keys_at(n);
+    ahead.begin_keys(n + 1 < blocks ? keys_at(n + 1) : Run{0, 0}, keys_at(0));
     bool packed = false, bounded = true;
     for (RowGroup& g : w.groups) {
-      if ((careful && !g.low) || !weighs(g, keys) || !c.reads(g, keys)) continue;
-      if (breaks_sticks(c.args) && !w.sticks.wants_rest && are_broken(w, g)) continue;
-      if (!packed) bounded = pack(c, block, keys, w), packed = true;
-      if (bounded)
-        run_strip(c, block, w, g, keys, careful);
-      else
-        leave(w, g);
+      if (careful && !g.low) continue;
+      const bool last = c.passes_back() ? g.weighs.begin >= keys.begin : g.weighs.end <= keys.end;
+      if (weighs(g, keys) && c.reads(g, keys) &&
+          !(breaks_sticks(c.args) && !w.sticks.wants_rest && are_broken(w, g))) {
+        if (!packed) bounded = pack(c, block, keys, w), packed = true;
+        ahead.begin_strip(g, last && to != nullptr ? &to->result.out : nullptr);
+        if (bounded)
+          run_strip(c, block, w, g, keys, careful);
+        else
+          leave(w, g);
+      }
+      if (last && !g.done) finish_group(c, w, g, careful, to);
     }
   }
-  const Index width = c.value_panels * c.panel;
-  for (const RowGroup& g : w.groups) {
-    if (careful && !g.low) continue;
-    put_value_rows(c, w, g);
-    if (!g.begun) std::fill_n(w.out.data() + g.first * width, g.rows * width, 0.0f);
-  }
-  c.kernels.add_lanes(w.totals.data(), w.sums.data(), static_cast<Index>(w.rows.size()));
-}
-
-// Groups with a row whose weights are too small; true: there are some.
-bool find_low(const FastCall& c, FastWork& w) noexcept {
-  bool any = false;
-  if (std::all_of(w.totals.begin(), w.totals.begin() + static_cast<Index>(w.rows.size()),
-                  [](float x) { return x >= kSmallestSum; }))
-    return any;
-  for (RowGroup& g : w.groups) {
-    g.low = false;
-    for (Index n = 0; n < g.count && g.seen.begin < g.seen.end; ++n)
-      g.low = g.low || (w.left[static_cast<std::size_t>(g.first + n)] == 0 &&
-                        w.totals[static_cast<std::size_t>(g.first + n)] < kSmallestSum &&
-                        sees_any(c, g.row[n].b, g.row[n].h, g.row[n].i, g.row[n].place));
-    any = any || g.low;
-  }
-  return any;
-}
-
-// Of rows that left out keys below kFar, those whose other scores are not far above.
-void leave_far_rows(FastWork& w) noexcept {
-  for (const RowGroup& g : w.groups)
-    for (Index n = g.first; !w.skips.empty() && n < g.first + g.count; ++n) {
-      const auto row = static_cast<std::size_t>(n);
-      const double sum = static_cast<double>(w.totals[row]);
-      if (w.skips[row] != 0 && !(std::log2(sum) + w.reference[row] > kFar / 2)) w.left[row] = 1;
-    }
+  for (RowGroup& g : w.groups)
+    if ((!careful || g.low) && !g.done) finish_group(c, w, g, careful, to);
 }
 
 }  // namespace
 
-void run_rows(const FastCall& c, const FastRowBlock& block, FastWork& w) noexcept {
+void run_rows(const FastCall& c, const FastRowBlock& block, const FastRowBlock* next, FastWork& w,
+              const RowOutput* to) noexcept {
   std::fill(w.skips.begin(), w.skips.end(), std::uint8_t{0});
   find_rows(c, block, w);
-  if (c.words == nullptr || !c.key_lengths.empty())
-    take_queries(c, w);
-  else
-    std::fill(w.left.begin(), w.left.end(), std::uint8_t{0});
+  std::fill_n(w.left.begin(), w.rows.size(), std::uint8_t{0});
   if (c.words != nullptr) take_word_queries(c, w), c.words->begin();
   take_region_queries(c, w);
   take_row_terms(c, w);
   take_gates(c, w);
   leave_weights(c, w);
-  pass(c, block, w, false);
-  if (!breaks_sticks(c.args) && find_low(c, w)) pass(c, block, w, true);
-  leave_far_rows(w);
-  if (c.words != nullptr) finish_words(c, w), c.words->end();
+  pass(c, block, next, w, false, to);
+  if (std::any_of(w.groups.begin(), w.groups.end(), [](const RowGroup& g) { return g.low; }))
+    pass(c, block, nullptr, w, true, to);
+  if (c.words != nullptr) c.words->end();
 }
 
 namespace {
-
-void run_block(const FastCall& c, const FastRowBlock& block, FastWork& w,
-               const AttentionResult& result, std::uint8_t* left) noexcept {
-  w.sticks.wants_rest = !result.log_sum_exp.empty();
-  run_rows(c, block, w);
-  put_block(c, w, result, left);
-}
 
 void run_blocks(const FastCall& c, const AttentionResult& result, std::uint8_t* left,
                 CallArena& arena, const Executor& executor) {
@@ -308,11 +285,13 @@ void run_blocks(const FastCall& c, const AttentionResult& result, std::uint8_t* 
   const std::span<FastWork> works =
       arena.made<FastWork>(tasks, [&](Index) { return FastWork(c, arena); });
   if (arena.counts()) return;
+  const RowOutput to{result, left};
   each_piece(executor, count, tasks, [&](Index n, Index task) noexcept {
     // Later rows of a causal mask are longer: the last block first.
     const FastRowBlock& block = c.blocks[static_cast<std::size_t>(count - 1 - n)];
-    prefetch_blocks(c, block, n + tasks < count ? &block - tasks : nullptr, result.out);
-    run_block(c, block, works[static_cast<std::size_t>(task)], result, left);
+    FastWork& w = works[static_cast<std::size_t>(task)];
+    w.sticks.wants_rest = !result.log_sum_exp.empty();
+    run_rows(c, block, n + tasks < count ? &block - tasks : nullptr, w, &to);
   });
 }
 

@@ -31,9 +31,10 @@ Index most_rows_of_block(const ReadyCall&, const BlockShape&) noexcept;
 
 // Neighbouring rows of one head, computed together.
 struct RowGroup {
-  Index first = 0;       // row of the block's arrays
-  Index count = 0;       // rows in use
-  Index rows = 0;        // of the strip; those after `count` are computed for nothing
+  Index first = 0;  // row of the block's arrays
+  Index slot = 0;   // of q, out and sums: `first`, or 0 where groups follow each other in one place
+  Index count = 0;  // rows in use
+  Index rows = 0;   // of the strip; those after `count` are computed for nothing
   std::size_t kind = 0;  // FastKernels::strip[kind]
   const FastRow* row = nullptr;
   Run seen{0, 0};                 // some row sees keys of these, and none others,
@@ -42,7 +43,8 @@ struct RowGroup {
   Run weighs{0, 0};               // keys of `seen` outside of these weigh nothing
   bool near = true;               // the largest visible start value of each row is near 0
   bool low = false;               // to be done again
-  bool begun = false;             // its sums hold a block of keys
+  bool begun = false;             // its q is taken, and its sums hold a block of keys
+  bool done = false;              // all of its keys are added
 };
 // Fills in the bounds of a group, of which `row` and `count` are set.
 void find_bounds(RowGroup&) noexcept;

@@ -192,7 +192,7 @@ bool RowFacts::sum_again(const Executor& executor) noexcept {
                [&](Index begin, Index end, Index task) noexcept {
                  FastWork& w = works_[static_cast<std::size_t>(task)];
                  for (Index n = begin; n < end && !is_cancelled(executor); ++n) {
-                   run_rows(call_, call_.blocks[static_cast<std::size_t>(n)], w);
+                   run_rows(call_, call_.blocks[static_cast<std::size_t>(n)], nullptr, w, nullptr);
                    for (const RowGroup& g : w.groups)
                      for (Index m = 0; m < g.count; ++m) {
                        const FastRow& r = g.row[m];

@@ -48,8 +48,9 @@ void put_rows(const FastCall& c, const FastRow* rows, const RowTotal* totals, In
 
 namespace {
 
-void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const AttentionResult& result,
-               std::uint8_t* left) noexcept {
+// With a sink, sticks, or channels of the output that are not adjacent.
+void put_any_group(const FastCall& c, FastWork& w, const RowGroup& g,
+                   const RowOutput& to) noexcept {
   RowTotal totals[kMostStripRows];
   for (Index n = 0; n < g.count; ++n) {
     const FastRow& r = g.row[n];
@@ -59,61 +60,59 @@ void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const Attentio
     if (breaks_sticks(c.args))
       whole = put_rest(c, w, g, n, t);
     else
-      t = total_of(c, w, r.h, row, !result.log_sum_exp.empty());
+      t = total_of(c, w, r.h, row, !to.result.log_sum_exp.empty());
     // A sink that is not finite makes the total NaN.
     t.leaves = !whole || w.left[static_cast<std::size_t>(row)] != 0 || std::isnan(t.sum) ||
                std::isnan(t.log_sum_exp);
-    left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
+    to.left[(r.b * c.H + r.h) * c.Tq + r.i] = t.leaves ? 1 : 0;
   }
   const float* from = w.out.data();  // null: values have no channels
-  if (from != nullptr) from += g.first * c.value_panels * c.panel;
-  put_rows(c, g.row, totals, g.count, from, g.rows, result);
+  if (from != nullptr) from += g.slot * c.value_panels * c.panel;
+  put_rows(c, g.row, totals, g.count, from, g.rows, to.result);
 }
 
-// Without a sink and without sticks: the sums of a block are finished by one call.
-void put_plain_group(const FastCall& c, FastWork& w, const RowGroup& g,
-                     const AttentionResult& result, std::uint8_t* left) noexcept {
-  const Heads& o = result.out;
-  const TensorView& l = result.log_sum_exp;
+void put_sums(const FastCall& c, const FastWork& w, const RowGroup& g, const std::uint8_t* left,
+              const TensorView& l) noexcept {
+  double logarithms[kMostStripRows];
+  c.kernels.finish_sums(w.totals.data() + g.first, w.reference.data() + g.first, g.rows,
+                        logarithms);
   const FastRow& r = *g.row;  // the others follow it
-  const Index step = o.token_stride * size_of(o.dtype);
-  std::byte* out =
-      static_cast<std::byte*>(o.data) +
-      (r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride) * size_of(o.dtype);
-  left += (r.b * c.H + r.h) * c.Tq + r.i;
-  void* to[kMostStripRows];
-  for (Index n = 0; n < g.count; ++n) {
-    const auto row = static_cast<std::size_t>(g.first + n);
-    const bool leaves = w.left[row] != 0 || std::isnan(w.totals[row]);
-    left[n] = leaves ? 1 : 0;
-    to[n] = leaves ? nullptr : out + n * step;
-  }
-  const Index first = l.empty() ? 0 : r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2];
-  const double* logarithms = w.logarithms.data() + g.first;
-  for (Index n = 0; !l.empty() && n < g.count; ++n) {
-    const Index at = first + n * l.stride[2];
-    if (to[n] == nullptr) continue;
+  Index at = r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2];
+  for (Index n = 0; n < g.count; ++n, at += l.stride[2]) {
+    if (left[n] != 0) continue;
     if (l.dtype == DType::f64)
       static_cast<double*>(l.data)[at] = logarithms[n];
     else
       put_element(l.data, l.dtype, at, logarithms[n]);
   }
-  if (const float* from = w.out.data(); from != nullptr)
-    c.kernels.put_rows[fast_type(o.dtype)](to, from + g.first * c.value_panels * c.panel, g.count,
-                                           g.rows, c.V, w.factors.data() + g.first);
 }
 
 }  // namespace
 
-void put_block(const FastCall& c, FastWork& w, const AttentionResult& result,
-               std::uint8_t* left) noexcept {
-  if (breaks_sticks(c.args) || !c.args.sink.empty() || result.out.dim_stride != 1) {
-    for (const RowGroup& g : w.groups) put_group(c, w, g, result, left);
-    return;
+void put_group(const FastCall& c, FastWork& w, const RowGroup& g, const RowOutput& to) noexcept {
+  const Heads& o = to.result.out;
+  if (breaks_sticks(c.args) || !c.args.sink.empty() || o.dim_stride != 1)
+    return put_any_group(c, w, g, to);
+  const FastRow& r = *g.row;  // the others follow it
+  const Index step = o.token_stride * size_of(o.dtype);
+  std::byte* out =
+      static_cast<std::byte*>(o.data) +
+      (r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride) * size_of(o.dtype);
+  std::uint8_t* left = to.left + (r.b * c.H + r.h) * c.Tq + r.i;
+  void* rows[kMostStripRows];
+  float factors[kMostStripRows];
+  for (Index n = 0; n < g.count; ++n) {
+    const auto row = static_cast<std::size_t>(g.first + n);
+    const float total = w.totals[row];
+    const bool leaves = w.left[row] != 0 || std::isnan(total);
+    left[n] = leaves ? 1 : 0;
+    rows[n] = leaves ? nullptr : out + n * step;
+    factors[n] = total > 0 ? 1 / total : 0;
   }
-  c.kernels.finish_sums(w.totals.data(), w.reference.data(), static_cast<Index>(w.rows.size()),
-                        w.factors.data(), w.logarithms.data());
-  for (const RowGroup& g : w.groups) put_plain_group(c, w, g, result, left);
+  if (!to.result.log_sum_exp.empty()) put_sums(c, w, g, left, to.result.log_sum_exp);
+  if (const float* from = w.out.data(); from != nullptr)
+    c.kernels.put_rows[fast_type(o.dtype)](rows, from + g.slot * c.value_panels * c.panel, g.count,
+                                           g.rows, c.V, factors);
 }
 
 }  // namespace posenc::v0::detail

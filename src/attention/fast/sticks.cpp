@@ -64,7 +64,7 @@ bool put_rest(const FastCall& c, FastWork& w, const RowGroup& g, Index n,
           value, c.token(v, r.place.row, c.group(r.h), own, w.copies.data()), c.V, 1))
     return false;
   const auto rest = static_cast<float>(std::exp2(left));
-  float* out = w.out.data() + (g.first * c.value_panels + n) * c.panel;
+  float* out = w.out.data() + (g.slot * c.value_panels + n) * c.panel;
   for (Index d = 0; d < c.V; ++d)
     out[d / c.panel * (g.rows * c.panel) + d % c.panel] += rest * value[d];
   return true;

@@ -197,7 +197,9 @@ void fill_rest(const RowGroup& g, StripStarts& s) noexcept {
     s.at[n] = s.at[n - 1], s.base[n] = s.base[n - 1];
 }
 
-void fill_masked_starts(const FastCall&, FastRowWork&, const RowGroup&, Run keys,
+// Here and below keys come by reference: a copy is written in halves and read whole, which waits until all stores before
+// it have reached the cache.
+void fill_masked_starts(const FastCall&, FastRowWork&, const RowGroup&, const Run& keys,
                         StripStarts&) noexcept;
 
 // Of a block that all rows see: from lines.
@@ -265,7 +267,7 @@ bool fill_curve_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run
   return true;
 }
 
-void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, const Run& keys,
                         StripStarts& s) noexcept {
   if (fill_curve_starts(c, w, g, keys, s)) return;
   s.keys = 0;
@@ -324,7 +326,7 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Ru
 namespace {
 
 // All numbers but those of classes.
-Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, const Run& keys,
                   StripStarts& s) noexcept {
   const Index row = g.row->place.row;
   const bool all =
@@ -350,7 +352,7 @@ Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys
 
 }  // namespace
 
-Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
+Given fill_numbers(const FastCall& c, FastRowWork& w, const RowGroup& g, const Run& keys,
                    StripStarts& s) noexcept {
   const Given given = fill_others(c, w, g, keys, s);
   return c.starts.classes().adds() && s.keys > 0 ? add_class_numbers(c, w, g, keys, given, s)

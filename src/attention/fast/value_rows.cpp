@@ -120,7 +120,7 @@ void multiply(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowT
               const float* sums, Index width, Index first, Index count) noexcept {
   const FastRow& r = *g.row;
   const float* table = t.table.data() + t.slab(r.b, r.h, c.H) * t.slab_size + first * c.panel;
-  c.row_reads.add_values[g.kind](w.out.data() + g.first * c.value_panels * c.panel, sums, width,
+  c.row_reads.add_values[g.kind](w.out.data() + g.slot * c.value_panels * c.panel, sums, width,
                                  table, t.steps() * c.panel, c.value_vectors, count);
 }
 
@@ -129,7 +129,7 @@ void put(const FastCall& c, FastWork& w, const RowGroup& g, const ValueRowTerm& 
   Index& step = of.step[number_of(w, g)];
   if (step < 0) return;
   const Index lanes = c.kernels.lanes;
-  const float *now = w.sums.data() + g.first * lanes, *before = of.before.data() + g.first * lanes;
+  const float *now = w.sums.data() + g.slot * lanes, *before = of.before.data() + g.slot * lanes;
   float* grown = of.sums.data();
   for (Index n = 0; n < g.rows; ++n, now += lanes, before += lanes) {
     grown[n] = 0;
@@ -177,7 +177,7 @@ void begin_value_rows(const FastCall& c, FastWork& w, const RowGroup& g, Run key
     if (next == step) continue;
     put(c, w, g, t, of);
     step = next;
-    const Index lanes = c.kernels.lanes, at = g.first * lanes;
+    const Index lanes = c.kernels.lanes, at = g.slot * lanes;
     if (step >= 0) std::copy_n(w.sums.data() + at, g.rows * lanes, of.before.data() + at);
   }
 }

@@ -74,19 +74,17 @@ bool run_words(const FastCall& c, FastWork& w, const RowGroup& g, const FastStri
          c.words->rescale[g.kind][kind](block, strip);
 }
 
-void finish_words(const FastCall& c, FastWork& w) noexcept {
+void finish_words(const FastCall& c, FastWork& w, const RowGroup& g) noexcept {
+  if (!g.begun) return;
   float totals[kMostStripRows];
-  for (const RowGroup& g : w.groups) {
-    if (!g.begun) continue;
-    c.kernels.add_lanes(totals, w.words.rounded.data() + g.first * c.kernels.lanes, g.rows);
-    float* out = w.out.data() + g.first * c.value_panels * c.panel;
-    for (Index n = 0; n < g.rows; ++n) {
-      const float sum = w.totals[static_cast<std::size_t>(g.first + n)];
-      const float factor = totals[n] > 0 ? sum / totals[n] : 1;
-      for (Index p = 0; p < c.value_panels; ++p) {
-        float* x = out + (p * g.rows + n) * c.panel;
-        for (Index d = 0; d < c.panel; ++d) x[d] *= factor;
-      }
+  c.kernels.add_lanes(totals, w.words.rounded.data() + g.first * c.kernels.lanes, g.rows);
+  float* out = w.out.data() + g.first * c.value_panels * c.panel;
+  for (Index n = 0; n < g.rows; ++n) {
+    const float sum = w.totals[static_cast<std::size_t>(g.first + n)];
+    const float factor = totals[n] > 0 ? sum / totals[n] : 1;
+    for (Index p = 0; p < c.value_panels; ++p) {
+      float* x = out + (p * g.rows + n) * c.panel;
+      for (Index d = 0; d < c.panel; ++d) x[d] *= factor;
     }
   }
 }

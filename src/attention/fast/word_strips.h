@@ -43,7 +43,7 @@ bool pack_words(const FastCall&, const FastRowBlock&, Run keys, FastWork&) noexc
 // cannot be used.
 bool run_words(const FastCall&, FastWork&, const RowGroup&, const FastStrip& rows, bool start,
                bool careful) noexcept;
-// The sums of values, which are those of rounded weights, as if the sum of these were that of the weights.
-void finish_words(const FastCall&, FastWork&) noexcept;
+// The sums of values of a group, which are those of rounded weights, as if the sum of these were that of the weights.
+void finish_words(const FastCall&, FastWork&, const RowGroup&) noexcept;
 
 }  // namespace posenc::v0::detail

@@ -86,6 +86,7 @@ FastCall::FastCall(const ReadyCall& call, const LoweredCall& lowered, Keep keep,
   bool strided = args.q.dim_stride != 1 || args.k.dim_stride != 1 || args.v.dim_stride != 1;
   for (const ScoreRegion& r : args.regions) strided = strided || r.qk.k.dim_stride != 1;
   copy_bytes = strided ? static_cast<std::size_t>(std::max(D, V)) * sizeof(float) : 0;
+  one_block = words == nullptr && Tk <= kernels.block_keys && regions.none();
   key_lengths = find_key_lengths(*this, arena, executor);
 }
 
@@ -261,7 +262,7 @@ void find_rows(const FastCall& c, const FastRowBlock& block, FastRowWork& w) noe
       i += g.count;
     }
   for (RowGroup& g : w.groups) {
-    g.row = w.rows.data() + g.first;
+    g.row = w.rows.data() + g.first, g.slot = c.one_block ? 0 : g.first;
     find_bounds(g);
   }
   find_tops(c, {w.groups.begin(), w.groups.end()}, w.tops.data());
@@ -284,11 +285,12 @@ FastWork::FastWork(const FastCall& c, CallArena& arena)
   const Index count = static_cast<Index>(left.size()), width = c.value_panels * c.panel;
   reference = arena.array<double>(count);
   skips = arena.array<std::uint8_t>(count);
-  q = arena.array<float>(count * c.channels);
-  out = arena.array<float>(count * width);
-  sums = arena.array<float>(count * k.lanes);
-  totals = arena.array<float>(count), factors = arena.array<float>(count);
-  logarithms = arena.array<double>(count);
+  query_copies = arena.array<std::byte>(c.strips.rows * static_cast<Index>(c.copy_bytes));
+  const Index slots = c.one_block ? c.strips.rows : count;
+  q = arena.array<float>(slots * c.channels);
+  out = arena.array<float>(slots * width);
+  sums = arena.array<float>(slots * k.lanes);
+  totals = arena.array<float>(count);
   const Index block = c.words == nullptr ? k.block_keys : 0;
   keys = arena.array<float>(block * c.channels);
   values = arena.array<float>(block * width);

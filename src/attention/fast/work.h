@@ -71,6 +71,8 @@ struct FastCall : ReadyCall {
   bool alike;    // are_places_alike
   Index panel, value_vectors, value_panels;
   std::span<const float> key_lengths;  // find_key_lengths
+  // All keys are one block: a strip is done before the next one begins, and both use one place for q and sums.
+  bool one_block = false;
 
   // Whether some row of a group may see a key of these.
   bool reads(const RowGroup& g, Run keys) const noexcept {
@@ -174,15 +176,14 @@ struct RegionWork {
 struct FastWork : FastRowWork {
   FastWork(const FastCall&, CallArena&);
 
-  std::span<float> q;             // [rows][channels], times scale and log2(e)
-  std::span<float> out;           // [groups][value panels][rows of the strip][panel]
-  std::span<float> sums;          // [rows][lanes]
-  std::span<float> totals;        // [rows]: of the lanes
-  std::span<float> factors;       // [rows]: 1 / total
-  std::span<double> logarithms;   // [rows]: log-sum-exp
-  std::span<double> reference;    // [rows]
-  std::span<float> keys, values;  // packed
-  std::span<float> weights;       // [rows of a strip][keys of a block]
+  std::span<std::byte> query_copies;  // of rows of q whose channels are not adjacent
+  std::span<float> q;                 // [slots][channels], times scale and log2(e)
+  std::span<float> out;               // [groups][value panels][rows of the strip][panel], by slot
+  std::span<float> sums;              // [slots][lanes]
+  std::span<float> totals;            // [rows]: of the lanes
+  std::span<double> reference;        // [rows]
+  std::span<float> keys, values;      // packed
+  std::span<float> weights;           // [rows of a strip][keys of a block]
   std::span<ValueRowWork> value_rows;
   RegionWork regions;
   GateWork gates;
@@ -195,13 +196,23 @@ struct FastWork : FastRowWork {
   }
 };
 
-// q of all rows in the regions. Rows that float cannot work with are left.
+// q of a group. Rows that float cannot work with are left.
+void take_queries(const FastCall&, FastWork&, const RowGroup&) noexcept;
+// The same of all rows in the regions.
 void take_region_queries(const FastCall&, FastWork&) noexcept;
 // Packed keys of a region; null: float cannot work with one of them.
 const float* pack_region(const FastCall&, const FastRowBlock&, int number, Run keys,
                          FastWork&) noexcept;
-// Scores, weights and, unless value_vectors is 0, values of all rows of the block.
-void run_rows(const FastCall&, const FastRowBlock&, FastWork&) noexcept;
+// Where a call writes its rows. left, by row of the call: another engine must compute it.
+struct RowOutput {
+  const AttentionResult& result;
+  std::uint8_t* left;
+};
+// Scores, weights and, unless value_vectors is 0, values of all rows of the block. Groups are written one by one, as soon
+// as all of their keys are added; to null: `totals` and `left` of the work are all that is wanted. next: the block after
+// this one, if it is known.
+void run_rows(const FastCall&, const FastRowBlock&, const FastRowBlock* next, FastWork&,
+              const RowOutput* to) noexcept;
 // The sum of weights with the sink, relative to the reference of the row, and the log-sum-exp where it is wanted.
 struct RowTotal {
   double sum, log_sum_exp;
@@ -216,8 +227,8 @@ inline RowTotal total_of(const FastCall& c, const FastWork& w, Index head, Index
 // Writes rows, but those that leave: `from`, as FastStrip::out holds a strip of so many, over the sums of their weights.
 void put_rows(const FastCall&, const FastRow*, const RowTotal*, Index count, const float* from,
               Index strip_rows, const AttentionResult&) noexcept;
-// Writes all rows of a block. left, by row of the call: another engine must compute it.
-void put_block(const FastCall&, FastWork&, const AttentionResult&, std::uint8_t* left) noexcept;
+// Writes the rows of a group.
+void put_group(const FastCall&, FastWork&, const RowGroup&, const RowOutput&) noexcept;
 // Below this sum of weights a row is computed again, relative to its largest score: floats lose what is smaller.
 inline constexpr float kSmallestSum = 0x1p-20f;
 
@@ -242,6 +253,7 @@ void fill_weights(const FastCall&, const RowGroup&, Index key, const float** wei
 Given add_class_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, Given,
                         StripStarts&) noexcept;
 // The same without terms that read rows.
-Given fill_numbers(const FastCall&, FastRowWork&, const RowGroup&, Run keys, StripStarts&) noexcept;
+Given fill_numbers(const FastCall&, FastRowWork&, const RowGroup&, const Run& keys,
+                   StripStarts&) noexcept;
 
 }  // namespace posenc::v0::detail

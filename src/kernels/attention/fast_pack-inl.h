@@ -355,13 +355,11 @@ inline void NarrowRelative(float* HWY_RESTRICT to, const double* HWY_RESTRICT fr
 // The same. The logarithm of the mantissa m, in [sqrt(1/2), sqrt(2)), is the series of artanh((m - 1) / (m + 1)), off by
 // 1e-12.
 inline void FinishSums(const float* HWY_RESTRICT sums, const double* HWY_RESTRICT reference,
-                       Index count, float* HWY_RESTRICT factors,
-                       double* HWY_RESTRICT logarithms) noexcept {
+                       Index count, double* HWY_RESTRICT logarithms) noexcept {
   constexpr double kLn2 = 0.69314718055994530942;
   constexpr std::int32_t kRootOfHalf = 0x3f3504f3, kOne = 1 << 23;
-  for (Index n = 0; n < count; ++n) factors[n] = sums[n] > 0 ? sums[n] : 1.0f;
   for (Index n = 0; n < count; ++n) {
-    const float sum = factors[n];
+    const float sum = sums[n] > 0 ? sums[n] : 1.0f;
     const auto bits = std::bit_cast<std::int32_t>(sum);
     const std::int32_t exponent = (bits - kRootOfHalf) >> 23;
     const float mantissa = std::bit_cast<float>(bits - exponent * kOne);
@@ -376,10 +374,9 @@ inline void FinishSums(const float* HWY_RESTRICT sums, const double* HWY_RESTRIC
     p = p * z + 1.0 / 3;
     p = p * z + 1;
     logarithms[n] = 2 * s * p + (static_cast<double>(exponent) + reference[n]) * kLn2;
-    factors[n] = 1 / sum;
   }
   for (Index n = 0; n < count; ++n)
-    if (!(sums[n] > 0)) factors[n] = 0, logarithms[n] = -HUGE_VAL;
+    if (!(sums[n] > 0)) logarithms[n] = -HUGE_VAL;
 }
 
 }  // namespace HWY_NAMESPACE

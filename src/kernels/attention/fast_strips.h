@@ -90,8 +90,8 @@ struct FastKernels {
   // Of a log2 sum of weights: the whole number nearest to it, 2^(that - sum), and that times `less`. Infinite: 0.
   void (*split_sums)(const double* sums, const double* less, Index count, double* reference,
                      float* rest, float* less_rest) noexcept;
-  // Of a sum of weights: its inverse, 0 of none, and its natural logarithm with that of 2^reference.
-  void (*finish_sums)(const float* sums, const double* reference, Index count, float* factors,
+  // Of a sum of weights: its natural logarithm with that of 2^reference; -inf of none.
+  void (*finish_sums)(const float* sums, const double* reference, Index count,
                       double* logarithms) noexcept;
   // The first `count` rows of `out` of a strip of `rows`, times factors, rounded once. to[r] null: not written.
   void (*put_rows[3])(void* const* to, const float* out, Index count, Index rows, Index channels,
