@@ -37,7 +37,7 @@ struct WordSlopeWork {
 // q, its factors, and the gradients of the output of all rows of a head. Those of rows that see no key are 0.
 void take_word_rows(const BackwardCall&, const ConstHeads& d_out, Index b, Index h,
                     BackwardWork&) noexcept;
-// From what `find` puts into w.tokens.
+// Keys and values of a tile, of which the work has `tokens`.
 void take_word_keys(const BackwardCall&, Index count, BackwardWork&) noexcept;
 void take_word_values(const BackwardCall&, Index count, BackwardWork&) noexcept;
 // p and s of all groups of a tile, and the products with q, g and k. dk and dv: of the first key of the tile, dq of row 0.
