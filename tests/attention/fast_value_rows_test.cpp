@@ -113,6 +113,20 @@ TEST(FastValueRowsBackward, SlicesOfTheKeysAddUp) {
   }
 }
 
+// Sums of value rows allow fewer parts than there are heads, so a part has the lines of several.
+TEST(FastValueRowsBackward, LinesBesideRowsThatAllowFewParts) {
+  RowsCall call(1, 13, 1300, 64, 64, 12);
+  call.add(call.value_rows(Rows::each, 1, 1));
+  const std::vector<double> slopes(128, -0.01);
+  call.add(LinearTerm{.table = tensor(slopes.data(), {1, 64, 1, 2})});
+  AttentionArgs exact = call.args;
+  exact.exact = true;
+  EXPECT_EQ(explain_plan(call.args).backward_engine, "fast");
+  EXPECT_EQ(wrong_gradients(gradients_of_fast(call.args), gradients_of_fast(exact), DType::f32,
+                            gradient_tolerance(DType::f32)),
+            "");
+}
+
 TEST(FastValueRows, RowsPickedByPairs) {
   for (int way = 0; way < 5; ++way) {
     PairsCall call(false, way);

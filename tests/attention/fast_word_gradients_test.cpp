@@ -188,42 +188,18 @@ TEST(FastWordGradients, FactorsOfHeadsAndQueries) {
 
 // fast_word_slopes.h: 2^-8 of the sum of magnitudes beside what float gives.
 TEST(FastWordGradients, ErrorsAreWithinTheStatedBound) {
-  constexpr std::size_t kQueries = 60, kKeys = 201, kValues = 8, kDim = 24;
   with_all_slopes([] {
     for (const double scale : {0.05, 0.3, 1.0, 3.0}) {
-      WordCall call(1, kQueries, kKeys, 1, 1, kDim, kValues, 11);
-      call.args.scale = scale / std::sqrt(static_cast<double>(kDim));
+      WordCall call(1, 60, 201, 1, 1, 24, 8, 11);
+      call.args.scale = scale / std::sqrt(24.0);
       const CallResult want = reference_of_words(call.plain(), call.args),
                        got = gradients_of_words(call.args, want.out);
-      const WordUpstream up(call.args);
-      std::vector<double> d_q(kQueries * kDim), d_k(kKeys * kDim), d_v(kKeys * kValues);
-      for (std::size_t i = 0; i < kQueries; ++i) {
-        std::vector<double> p(kKeys), dp(kKeys);
-        double less = -up.lse[i];
-        for (std::size_t j = 0; j < kKeys; ++j) {
-          double score = 0;
-          for (std::size_t c = 0; c < kDim; ++c)
-            score += *call.args.scale * call.wide[0][i * kDim + c] * call.wide[1][j * kDim + c];
-          p[j] = std::exp(score - want.log_sum_exp[i]);
-          for (std::size_t c = 0; c < kValues; ++c)
-            dp[j] += up.out[i * kValues + c] * call.wide[2][j * kValues + c];
-          less += p[j] * dp[j];
-        }
-        for (std::size_t j = 0; j < kKeys; ++j) {
-          const double s = p[j] * std::fabs(dp[j] - less) * *call.args.scale;
-          for (std::size_t c = 0; c < kDim; ++c) {
-            d_q[i * kDim + c] += s * std::fabs(call.wide[1][j * kDim + c]);
-            d_k[j * kDim + c] += s * std::fabs(call.wide[0][i * kDim + c]);
-          }
-          for (std::size_t c = 0; c < kValues; ++c)
-            d_v[j * kValues + c] += p[j] * std::fabs(up.out[i * kValues + c]);
-        }
-      }
-      const std::vector<double>* magnitudes[] = {&d_q, &d_k, &d_v};
+      const GradientMagnitudes m =
+          gradient_magnitudes(call, WordUpstream(call.args), want.log_sum_exp, true);
       for (std::size_t n = 0; n < 3; ++n)
-        for (std::size_t at = 0; at < magnitudes[n]->size(); ++at)
+        for (std::size_t at = 0; at < m.of[n].size(); ++at)
           ASSERT_LE(std::fabs(got.gradients[n][at] - want.gradients[n][at]),
-                    0x1p-8 * (*magnitudes[n])[at] + 1e-4)
+                    0x1p-8 * m.of[n][at] + 1e-4)
               << got.names[n] << " " << scale;
     }
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls in float for the fast engine, and what the reference in double says of them.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -156,6 +157,51 @@ struct FloatCall {
   OwnedPositions query_at, key_at;
   AttentionArgs args;
 };
+
+// Of one head without masks and terms: the sums of magnitudes that gradients of q, k and v add.
+struct GradientMagnitudes {
+  std::vector<double> of[3];
+  double scores = 0;  // the largest sum of |scale q_c k_c|
+};
+// log_sum_exp: of the rows. cancels: gradients of scores have their own magnitude; else that of all numbers they are
+// made of.
+inline GradientMagnitudes gradient_magnitudes(const FloatCall& call, const EngineUpstream& up,
+                                              const std::vector<double>& log_sum_exp,
+                                              bool cancels) {
+  const auto queries = static_cast<std::size_t>(call.Tq), keys = static_cast<std::size_t>(call.Tk);
+  const auto dim = static_cast<std::size_t>(call.D), values = static_cast<std::size_t>(call.V);
+  const std::vector<double>&q = call.wide[0], &k = call.wide[1], &v = call.wide[2];
+  GradientMagnitudes m{{std::vector<double>(queries * dim), std::vector<double>(keys * dim),
+                        std::vector<double>(keys * values)}};
+  for (std::size_t i = 0; i < queries; ++i) {
+    std::vector<double> p(keys), dp(keys);
+    double less = cancels ? -up.lse[i] : std::fabs(up.lse[i]);
+    for (std::size_t j = 0; j < keys; ++j) {
+      double score = 0, size = 0;
+      for (std::size_t c = 0; c < dim; ++c) {
+        const double x = *call.args.scale * q[i * dim + c] * k[j * dim + c];
+        score += x, size += std::fabs(x);
+      }
+      m.scores = std::max(m.scores, size);
+      p[j] = std::exp(score - log_sum_exp[i]);
+      for (std::size_t c = 0; c < values; ++c) {
+        const double x = up.out[i * values + c] * v[j * values + c];
+        dp[j] += cancels ? x : std::fabs(x);
+      }
+      less += p[j] * dp[j];
+    }
+    for (std::size_t j = 0; j < keys; ++j) {
+      const double s = p[j] * (cancels ? std::fabs(dp[j] - less) : dp[j] + less) * *call.args.scale;
+      for (std::size_t c = 0; c < dim; ++c) {
+        m.of[0][i * dim + c] += s * std::fabs(k[j * dim + c]);
+        m.of[1][j * dim + c] += s * std::fabs(q[i * dim + c]);
+      }
+      for (std::size_t c = 0; c < values; ++c)
+        m.of[2][j * values + c] += p[j] * std::fabs(up.out[i * values + c]);
+    }
+  }
+  return m;
+}
 
 // Two rows of 300 keys, of which lengths and flags hide some.
 struct HiddenKeysCall : FloatCall {
