@@ -30,43 +30,61 @@ const LayerSpec& first(const ModelSpec& spec) {
   return spec.layers.at(0);
 }
 
-TEST(RemoteCode, TurnsAsItsModuleDoes) {
-  const Json all =
+// How far a layer's rotation is from what a case of the file says.
+double farthest(const LayerSpec& layer, const Json& c) {
+  double worst = 0;
+  const auto& shape = c.at("shape").as_array();
+  const auto width = static_cast<std::size_t>(shape[2].as_integer());
+  EXPECT_EQ(layer.rotary->head_dim, shape[2].as_integer()) << name_of(c);
+  const auto &q = c.at("q").as_array(), &want = c.at("turned").as_array();
+  const Json* second = c.find("second_stream");
+  for (std::size_t at = 0; at < q.size(); at += width) {
+    const std::size_t token = at / width / static_cast<std::size_t>(shape[1].as_integer());
+    std::vector<double> head, position{c.at("positions").as_array()[token].as_number()};
+    if (second) position.push_back(second->as_array()[token].as_number());
+    for (std::size_t i = 0; i < width; ++i) head.push_back(q[at + i].as_number());
+    const auto got = turned(*layer.rotary, head, position);
+    for (std::size_t i = 0; i < width; ++i)
+      worst = std::max(worst, std::abs(got[i] - want[at + i].as_number()));
+  }
+  return worst;
+}
+
+const Json& remote_code() {
+  static const Json all =
       read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" / "remote_code.json");
+  return all;
+}
+
+TEST(RemoteCode, TurnsAsItsModuleDoes) {
   std::set<std::string> types;
   double worst = 0;
-  for (const Json& c : all.at("cases").as_array()) {
+  for (const Json& c : remote_code().at("cases").as_array()) {
     const std::string who = name_of(c);
     ReadOptions options;
     options.context = c.at("context").as_integer();
     const ModelSpec spec = read_hugging_face(c.at("config"), "config.json", options);
     ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
     ASSERT_TRUE(first(spec).rotary) << who;
-    const auto& shape = c.at("shape").as_array();
-    const auto width = static_cast<std::size_t>(shape[2].as_integer());
-    ASSERT_EQ(first(spec).rotary->head_dim, shape[2].as_integer()) << who;
-    const auto &q = c.at("q").as_array(), &want = c.at("turned").as_array();
-    const Json* second = c.find("second_stream");
-    for (std::size_t at = 0; at < q.size(); at += width) {
-      const std::size_t token = at / width / static_cast<std::size_t>(shape[1].as_integer());
-      std::vector<double> head, position{c.at("positions").as_array()[token].as_number()};
-      if (second) position.push_back(second->as_array()[token].as_number());
-      for (std::size_t i = 0; i < width; ++i) head.push_back(q[at + i].as_number());
-      const auto got = turned(*first(spec).rotary, head, position);
-      for (std::size_t i = 0; i < width; ++i)
-        worst = std::max(worst, std::abs(got[i] - want[at + i].as_number()));
-    }
+    worst = std::max(worst, farthest(first(spec), c));
     types.insert(spec.model_type);
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
   EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 12u);
+  EXPECT_EQ(types.size(), 15u);
+}
+
+// The original pairs neighbours; transformers' Kimi-K2.5 has its weights in another order.
+TEST(RemoteCode, MoonViTTurnsByColumnAndRow) {
+  const Json& c = remote_code().at("vision");
+  const ModelSpec spec = read_hugging_face(c.at("config"), "config.json");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  ASSERT_EQ(spec.towers.size(), 1u);
+  EXPECT_LE(farthest(spec.towers[0].layers.at(0), c), 1e-6);
 }
 
 TEST(RemoteCode, BaichuanOf13BHasItsBias) {
-  const Json all =
-      read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" / "remote_code.json");
-  const Json& c = all.at("alibi");
+  const Json& c = remote_code().at("alibi");
   const ModelSpec spec = read_hugging_face(c.at("config"), "config.json");
   ASSERT_FALSE(spec.has_error()) << errors_of(spec);
   const Json explained = explain_json(spec);

@@ -3,11 +3,14 @@
 remote_code.json.
 
     python run_remote_code.py FOLDER > ../../tests/model/remote_code.json
+    python run_remote_code.py FOLDER NAME ...    the cases of these functions alone
 
 FOLDER holds the files named in SOURCES, taken from the repositories named there (their texts are not kept
 here). Of each file only the functions and classes named are run, in PyTorch on the CPU, on a q of pseudo-random
 numbers. Kept: the configuration, q, and q after the turn. Qwen-1 needs einops."""
+import __future__
 import ast
+import functools
 import importlib
 import json
 import math
@@ -37,6 +40,10 @@ SOURCES = {
     "minimax_text_01.py": ("zzp1012/nanoGPT", "utils/model_minimax/modeling_minimax_text_01.py", "33331fb7f0c2"),
     "gte_new.py": ("Alibaba-NLP/new-impl", "modeling.py", "its release of 2024"),
     "deepseek_r1.py": ("1nl00k/inspectR1", "modeling_deepseek.py", "a412072b2aad"),
+    "deepseek_vl2.py": ("deepseek-ai/DeepSeek-VL2", "deepseek_vl2/models/modeling_deepseek.py", "ef9f91e"),
+    "bailing_moe.py": ("inclusionAI/Ling", "models/modeling_bailing_moe.py", "5ccaeae"),
+    "moonvit.py": ("vllm-project/vllm", "vllm/model_executor/models/moonvit.py", "0.33.0"),
+    "llada.py": ("NVlabs/Fast-dLLM", "llada/model/modeling_llada.py", "24cc59e"),
 }
 folder = pathlib.Path(sys.argv[1])
 HEADS, SEED = 2, 7
@@ -48,11 +55,13 @@ def parts(file, names):
     tree.body = [n for n in tree.body if getattr(n, "name", None) in names]
     assert len(tree.body) == len(names), (file, names)
     space = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional,
-             "importlib": importlib, "apply_rotary_emb_func": None, "Optional": typing.Optional}
+             "importlib": importlib, "apply_rotary_emb_func": None, "einsum": torch.einsum,
+             "cached_property": functools.cached_property,
+             "current_platform": types.SimpleNamespace(device_type="cpu"), "Optional": typing.Optional}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []  # torch.jit.script needs the source's file
-    exec(compile(tree, file, "exec"), space)
+    exec(compile(tree, file, "exec", __future__.annotations.compiler_flag), space)
     return [space[name] for name in names]
 
 
@@ -142,6 +151,17 @@ def baichuan():
     return [case("baichuan_7b", "baichuan7b.py", config, 64, at, q, turned)]
 
 
+def moonvit():
+    """Rows and columns of Kimi-VL's images: a port of Moonshot's code."""
+    rotary, turn, _ = parts("moonvit.py", ["Rope2DPosEmb", "apply_rope", "_apply_rope_input_validation"])
+    config = {"model_type": "kimi_vl", "text_config": {"num_hidden_layers": 1}, "vision_config": {
+        "model_type": "moonvit", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1}}
+    rows, columns = [0, 0, 1, 5, 7], [0, 1, 0, 3, 8]
+    q = numbers(len(rows), 16)
+    table = rotary(16, 8, 9, device=torch.device("cpu")).precomputed_freqs_cis[rows, columns]
+    return case("moonvit", "moonvit.py", config, 64, rows, q, turn(q, q, table)[0], columns)
+
+
 def baichuan_13b():
     """The bias of the last of three queries, for every head."""
     _, _, mask = parts("baichuan13b.py", ["_get_interleave", "_fill_with_neg_inf", "_gen_alibi_mask"])
@@ -209,24 +229,25 @@ def deepseek():
                       {None: "", "linear": "LinearScaling", "dynamic": "DynamicNTKScaling"})
 
 
-def kimi_k2():
-    plain, linear, dynamic, yarn, *_, turn = parts("deepseek_r1.py", [
-        "DeepseekV3RotaryEmbedding", "DeepseekV3LinearScalingRotaryEmbedding",
-        "DeepseekV3DynamicNTKScalingRotaryEmbedding", "DeepseekV3YarnRotaryEmbedding", "yarn_find_correction_dim",
-        "yarn_find_correction_range", "yarn_get_mscale", "yarn_linear_ramp_mask", "rotate_half", "apply_rotary_pos_emb"])
+def with_yarn(name, file, prefix, **sizes):
+    """DeepSeek's rotary, and code that took it over."""
+    plain, linear, dynamic, yarn, *_, turn = parts(file, [
+        *(prefix + kind + "RotaryEmbedding" for kind in ("", "LinearScaling", "DynamicNTKScaling", "Yarn")),
+        "yarn_find_correction_dim", "yarn_find_correction_range", "yarn_get_mscale", "yarn_linear_ramp_mask",
+        "rotate_half", "apply_rotary_pos_emb"])
     module = {None: plain, "linear": linear, "dynamic": dynamic, "yarn": yarn}
     released = {"beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                 "original_max_position_embeddings": 4096}
     out = []
-    for name, kind, length, more in (
+    for scaled, kind, length, more in (
             ("plain", None, 64, {}), ("linear", "linear", 128, {}), ("dynamic", "dynamic", 200, {}),
             ("released", "yarn", 64, released), ("yarn", "yarn", 64, {}),
             ("wide", "yarn", 64, {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 64}),
             ("mscale", "yarn", 64, {"mscale": 0.707}), ("all", "yarn", 64, {"mscale_all_dim": 0.5}),
             ("both", "yarn", 64, {"mscale": 0.707, "mscale_all_dim": 1.5}),
             ("none", "yarn", 64, {"mscale": 0, "mscale_all_dim": 0.5})):
-        config = {"model_type": "kimi_k2", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
-                  "max_position_embeddings": 64, "rope_theta": 50000, "qk_nope_head_dim": 0, "qk_rope_head_dim": 16,
+        config = {"model_type": name, "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": 64, "rope_theta": 50000, **sizes,
                   "rope_scaling": {"type": kind, "factor": 32.0, **more} if kind else None}
         at = [0, 1, 9, length - 1]
         q = numbers(len(at), 16)
@@ -234,8 +255,33 @@ def kimi_k2():
         cos, sin = module[kind](16, max_position_embeddings=64, base=50000, **given)(q, seq_len=length)
         x = q.transpose(0, 1)[None]
         turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
-        out.append(case("kimi_k2_" + name, "deepseek_r1.py", config, length, at, q, turned))
+        out.append(case(f"{name}_{scaled}", file, config, length, at, q, turned))
     return out
+
+
+def kimi_k2():
+    return with_yarn("kimi_k2", "deepseek_r1.py", "DeepseekV3", qk_nope_head_dim=0, qk_rope_head_dim=16)
+
+
+def deepseek_vl2():
+    return with_yarn("deepseek_vl_v2_text", "deepseek_vl2.py", "DeepseekV2", qk_nope_head_dim=0, qk_rope_head_dim=16)
+
+
+def bailing_moe():
+    return with_yarn("bailing_moe", "bailing_moe.py", "BailingMoe")
+
+
+def llada():
+    rotary, _ = parts("llada.py", ["RotaryEmbedding", "_non_meta_init_device"])
+    config = {"model_type": "llada", "d_model": 32, "n_heads": HEADS, "n_layers": 1, "max_sequence_length": 64,
+              "rope": True, "rope_theta": 20000.0}
+    at = [0, 1, 9, 63]
+    q = numbers(len(at), 16)
+    held = types.SimpleNamespace(**config, rope_full_precision=True, init_device="cpu")
+    x = torch.zeros(1, HEADS, 64, 16)
+    x[0, :, at] = q.transpose(0, 1)
+    turned = rotary(held, {})(x, x)[0][0][:, at].transpose(0, 1)
+    return [case("llada", "llada.py", config, 64, at, q, turned)]
 
 
 def minicpm():
@@ -329,10 +375,17 @@ def gte():
     return out
 
 
-cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2,
-                        minicpm, phi3_v, stablelm_epoch, minimax_text_01, gte) for c in make()]
+ALL = (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2, minicpm, phi3_v,
+       stablelm_epoch, minimax_text_01, gte, deepseek_vl2, bailing_moe, llada)
+cases = [c for make in ALL if make.__name__ in (sys.argv[2:] or [f.__name__ for f in ALL]) for c in make()]
+if "moonvit" in sys.argv[2:]:
+    cases.append(moonvit())
+if sys.argv[2:]:
+    print(",\n".join(json.dumps(c) for c in cases))
+    sys.exit()
 about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
          f"{torch.__version__} in float32")
-print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
+print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n '
+      f'"vision": {json.dumps(moonvit())},\n "cases": [')
 print(",\n".join(json.dumps(c) for c in cases))
 print("]}")
