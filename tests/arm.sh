@@ -31,7 +31,7 @@ if [ ! -e "$root/.complete" ]; then
 fi
 
 # gcc 12 breaks off where arm_sve.h follows a precompiled header.
-configure build-arm/build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+configure build-arm/build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DPOSENC_UNITY=ON \
   -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64_under_qemu.cmake" -DPOSENC_ARM_ROOT="$root" \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DPOSENC_CUDA=OFF -DPOSENC_MPI=OFF -DPOSENC_CLI=OFF -DPOSENC_BENCH=OFF \
   -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=OFF "-DPOSENC_DISABLED_TARGETS=HWY_SVE_256|HWY_SVE2_128"
