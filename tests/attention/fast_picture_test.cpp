@@ -101,5 +101,26 @@ TEST(FastPicture, KeysInAnyOrder) {
   EXPECT_EQ(call.wrong_backward(), "");
 }
 
+// Distances at the end of 64 bits have no neighbour.
+TEST(FastPicture, DistancesAtTheEndOf64Bits) {
+  constexpr Index far = Index{1} << 62;
+  for (const bool past : {false, true}) {
+    FloatCall call(1, 8, 8, 2, 1, 8, 8, 4);
+    std::vector<std::int64_t> query, key;
+    for (Index i = 0; i < 8; ++i) {
+      const Index mixed = i * 3 % 8;
+      query.push_back(past ? far - 1 - i : i - far);
+      key.push_back(past ? mixed - far : far - mixed);
+    }
+    call.args.query_positions = Positions{query.data(), DType::i64, 1, 8};
+    call.args.key_positions = Positions{key.data(), DType::i64, 1, 8};
+    const std::vector<double> slopes{-1e-19, -2e-19, -2e-19, -1e-19};
+    const Term terms[] = {LinearTerm{.table = tensor(slopes.data(), {1, 2, 1, 2})}};
+    call.args.terms = terms;
+    EXPECT_EQ(call.wrong(), "") << past;
+    EXPECT_EQ(call.wrong_backward(), "") << past;
+  }
+}
+
 }  // namespace
 }  // namespace posenc

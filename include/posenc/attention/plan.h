@@ -141,7 +141,7 @@ class AttentionPlan {
   // Encodings as SCHEME text: at most one rotary, any number of relative ones, e.g.
   //   AttentionPlan plan({"rope head_dim=64 pairing=half_split", "t5 bidirectional=false"}, sizes);
   // Throws [attention_plan]: sizes, an encoding that does not act in attention, a second rotary one.
-  // `length` is what scalings by length are resolved for; 0: none.
+  // `length` is what scalings by length are resolved for, not negative; 0: none.
   POSENC_API AttentionPlan(std::span<const std::string_view> encodings, const AttentionSizes&,
                            Index length = 0);
   AttentionPlan(std::initializer_list<std::string_view> encodings, const AttentionSizes& sizes,

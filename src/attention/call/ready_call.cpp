@@ -132,11 +132,12 @@ std::optional<WholeDistances> whole_distances(const ReadyCall& c, std::int32_t n
   const auto [q_low, q_high] =
       std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
   const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());
+  // Loops over the distances go one beyond both ends.
+  constexpr Index most = Index{1} << 62;
   WholeDistances d;
-  Index span = 0;
   if (__builtin_sub_overflow(*q_low, *k_high, &d.low) ||
-      __builtin_sub_overflow(*q_high, *k_low, &d.high) ||
-      __builtin_sub_overflow(d.high, d.low, &span) || span > 8 * (c.Tq + c.Tk) + 64)
+      __builtin_sub_overflow(*q_high, *k_low, &d.high) || d.low < -most || d.high > most ||
+      d.high - d.low > 8 * (c.Tq + c.Tk) + 64)
     return {};
   return d;
 }

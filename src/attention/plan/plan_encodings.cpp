@@ -68,6 +68,7 @@ AnyRelativeScheme relative_scheme(const Encoding& e) {
 
 AttentionPlan::AttentionPlan(std::span<const std::string_view> encodings,
                              const AttentionSizes& sizes, Index length) {
+  if (length < 0) refuse_field(detail::kPlan, "length", "must not be negative", length);
   Parsed all = parse(encodings, length);
   *this = AttentionPlan(std::move(all.schemes), sizes, all.rotary ? &*all.rotary : nullptr);
 }
