@@ -12,7 +12,7 @@ from ._cache_encodings import Encodings
 from ._cache_layer import KeyLayer
 from ._cache_rows import Place, Rows, between
 from ._cache_tap import TAP, Session, Tap, end_stale_session, learned_positions, remove_tap, session, tap_of
-from ._cache_tokens import Tokens
+from ._cache_tokens import Tokens, whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -205,7 +205,7 @@ class KeyCache(Cache):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Takes the last tokens back: -n of them."""
-        tokens, n = self.tokens, -int(tokens_to_remove)
+        tokens, n = self.tokens, -whole("tokens_to_remove", tokens_to_remove)
         if n < 0 or n > tokens.end:
             _refuse(f"crop must remove 0 to {tokens.end} tokens, by a number of at most 0", tokens_to_remove)
         if n and tokens.dropping:
@@ -282,7 +282,7 @@ class KeyCache(Cache):
     def _range(self, what: str, start: int, stop: int | None) -> tuple[int, int]:
         """Numbers of the tokens in slots."""
         tokens = self.tokens
-        stop = tokens.slots if stop is None else stop
+        start, stop = whole("start", start), tokens.slots if stop is None else whole("stop", stop)
         if not 0 <= start < stop <= tokens.slots:
             _refuse(f"{what} must name tokens among the {tokens.slots} in the cache, from start to before stop", f"start {start}, stop {stop}")
         if tokens.dropping and start < tokens.sinks:
@@ -333,7 +333,10 @@ class KeyCache(Cache):
         if not self._placed("shift") and not self.mapped:
             _refuse("shift requires a model that rotates its keys", type(self.model).__name__)
         axes = self.tokens.positions.data.dim() - 1
-        by = torch.as_tensor(delta)
+        try:
+            by = torch.as_tensor(delta)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            by = torch.zeros((), dtype=torch.float64)
         if by.is_floating_point() or by.dim() > 1 or (by.dim() == 1 and (axes == 1 or len(by) != self.tokens.positions.data.shape[0])):
             _refuse("delta must be a whole number, or one for each axis of the positions", delta)
         self._move(start, stop, self.tokens.positions.view(start, stop) + (by[:, None, None] if by.dim() else by))
@@ -342,8 +345,8 @@ class KeyCache(Cache):
     def _move(self, start: int, stop: int, new: Tensor) -> None:
         """Gives tokens other positions."""
         tokens = self.tokens
-        if int(new.abs().max()) > 2**37:
-            _refuse("positions must be at most 2^37", int(new.abs().max()))
+        if not 0 <= (most := int(new.abs().max())) <= 2**37:
+            _refuse("positions must be at most 2^37", most)
         old = tokens.positions.view(start, stop).clone()
         rows: dict[Any, Rows] = {}
         for layer in self._placed("a move"):

@@ -8,6 +8,7 @@ import torch
 
 from ._cache_layer import KeyLayer
 from ._cache_rows import Rows, between, inverse, turn
+from ._cache_tokens import whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,13 +28,14 @@ def _positions(cache: KeyCache, other: KeyCache, at: int | None) -> Any:
         if at is not None:
             raise ValueError(f"[hf KeyCache] at must not be given for a model that rotates nothing, got {at}")
         return None
-    place: Any = 0 if at is None else at
+    place: Any = 0 if at is None else whole("at", at)
     if at is None and cache.tokens.end:
         place = _by_row(cache.tokens.positions.view(cache.tokens.first_in_window, cache.tokens.end), True) + 1
     old = other.tokens.positions.view(0, other.tokens.end)
     new = old - _by_row(old, False) + place
-    if int(new.abs().max()) > 2**37:
-        raise ValueError(f"[hf KeyCache] positions must be at most 2^37, got {int(new.abs().max())}")
+    most = int(new.abs().max())
+    if not 0 <= most <= 2**37:
+        raise ValueError(f"[hf KeyCache] positions must be at most 2^37, got {most}")
     return new
 
 

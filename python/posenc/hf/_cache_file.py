@@ -74,7 +74,10 @@ def save(cache: KeyCache, path: str | os.PathLike[str]) -> None:
     tensors = {n: x.detach().contiguous() for n, x in tensors.items()}
     text = json.dumps(said)
     head = {"format": _FORMAT, "model": type(cache.model).__name__, "weights": _weights(cache.model), "cache": text, "sum": _sum(text, tensors)}
-    beside = os.path.join(os.path.dirname(os.path.abspath(path)), f".posenc-{secrets.token_hex(8)}")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder):
+        raise ValueError(f"[hf KeyCache] path must be a file in a folder that exists, got {os.fspath(path)}")
+    beside = os.path.join(folder, f".posenc-{secrets.token_hex(8)}")
     try:
         save_file(tensors, beside, head)
         with open(beside, "rb") as file:
@@ -88,6 +91,8 @@ def save(cache: KeyCache, path: str | os.PathLike[str]) -> None:
 
 def _read(path: str | os.PathLike[str], model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     who = f"[hf KeyCache] {os.fspath(path)}"
+    if os.path.isdir(path):
+        raise ValueError(f"{who} must be a file, got a folder")
     try:
         with safetensors.safe_open(os.fspath(path), "pt") as file:
             head = file.metadata() or {}

@@ -2,12 +2,24 @@
 """The tokens of a cache: which of them are kept, at which positions, and which of them a query may see."""
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def whole(name: str, x: Any) -> int:
+    """An argument that is a number of tokens or a position."""
+    try:
+        n = operator.index(x)
+    except TypeError:
+        n = 2**62
+    if isinstance(x, bool) or abs(n) >= 2**62:
+        raise ValueError(f"[hf KeyCache] {name} must be a whole number below 2^62, got " + (f'"{x}"' if isinstance(x, str) else str(x)))
+    return n
 
 
 class Strip:

@@ -289,7 +289,11 @@ def check_map(distance_map: Any) -> None:
     if not callable(distance_map):
         refuse("distance_map must be a function of query and key positions, as functools.partial(posenc.rerope, window=512) is",
                type(distance_map).__name__)
-    regions_of(distance_map, [(range(2), range(2))])
+    try:
+        regions_of(distance_map, [(range(2), range(2))])
+    except TypeError as problem:
+        raise ValueError("[hf accelerate] distance_map must accept two arguments, query and key positions, as "
+                         f"functools.partial(posenc.rerope, window=512) does, got {type(problem).__name__}: {problem}") from problem
 
 
 def check_model(model: torch.nn.Module, layers: dict[str, Any], report: Report) -> None:

@@ -22,7 +22,11 @@ def refuse(rule: str, got: Any) -> NoReturn:
 
 def regions_of(distance_map: DistanceMap, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[dict[str, Any]]:
     """The map of query and key positions of each sequence, with positions as tensors [batch, tokens]."""
-    rows = [list(distance_map(q, k)) for q, k in pairs]
+    given = [distance_map(q, k) for q, k in pairs]
+    for row in given:
+        if not hasattr(row, "__iter__"):
+            refuse("distance_map must return a list of regions, as posenc.self_extend does", type(row).__name__)
+    rows = [list(row) for row in given]
     for row in rows:
         flat_regions(row)  # refuses what is no region
         if any("q" in r for r in row):

@@ -125,3 +125,8 @@ def test_foreign_files_are_refused(tmp_path):
             KeyCache.load(path, model)
     with pytest.raises(FileNotFoundError):
         KeyCache.load(tmp_path / "none", model)
+    with pytest.raises(ValueError, match="must be a file, got a folder"):
+        KeyCache.load(tmp_path, model)
+    for wrong in (tmp_path, tmp_path / "none" / "cache.safetensors"):
+        with pytest.raises(ValueError, match=r"\[hf KeyCache\] path must be a file in a folder that exists, got "):
+            KeyCache(model).save(wrong)

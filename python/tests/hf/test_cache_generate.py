@@ -304,9 +304,15 @@ def test_calls_that_are_rejected():
     for words, said in (((3, 3), "start 3, stop 3"), ((-1, 3), "start -1, stop 3"), ((2, 13), "start 2, stop 13")):
         with pytest.raises(ValueError, match=said):
             cache.evict(*words)
-    for delta in (1.5, [1, 2]):
+    for delta in (1.5, [1, 2], "1", 2**63):
         with pytest.raises(ValueError, match="delta must be a whole number, or one for each axis"):
             cache.shift(delta)
+    for call, name in ((lambda x: cache.evict(x, 3), "start"), (lambda x: cache.shift(3, 0, x), "stop"), (cache.crop, "tokens_to_remove"),
+                       (lambda x: cache.append(cache, at=x), "at")):
+        for wrong in (2.5, "2", True, 2**63):
+            with pytest.raises(ValueError, match=rf"\[hf KeyCache\] {name} must be a whole number below 2\^62, got"):
+                call(wrong)
+    assert cache.tokens.end == 12 and cache.moved == 0
     with pytest.raises(ValueError, match=r"positions must be at most 2\^37"):
         cache.shift(2**37)
     with pytest.raises(ValueError, match=r"keys must be \[1, 2\] of 8 channels"):

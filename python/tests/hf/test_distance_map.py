@@ -313,6 +313,9 @@ def test_what_a_map_cannot_do_is_refused_by_name():
         lambda: accelerate(llama, distance_map=3))
     assert "[rerope] window must be positive, got 0" in error(lambda: accelerate(llama, distance_map=functools.partial(posenc.rerope, window=0)))
     assert "regions must be those of self_extend" in error(lambda: accelerate(llama, distance_map=lambda q, k: [{}]))
+    assert 'distance_map must return a list of regions, as posenc.self_extend does, got "int"' in error(lambda: accelerate(llama, distance_map=lambda q, k: 3))
+    for wrong in (lambda q: [], posenc.self_extend):
+        assert "distance_map must accept two arguments, query and key positions" in error(lambda: accelerate(llama, distance_map=wrong))
     assert "distance_map must give positions for each region, got \"q and k\"" in error(
         lambda: accelerate(llama, distance_map=lambda q, k: [dict(chunk=1, low=None, high=None, q=ids, k=ids)]))
     assert "distance_map must give at least one region, got \"none\"" in error(lambda: accelerate(llama, distance_map=lambda q, k: iter([])))
