@@ -123,7 +123,7 @@ def attend(
     ['inputs', 'k', 'parameters', 'q', 'v']
     """
     options: dict[str, Any] = {
-        "order": order, "parameters": _dict(parameters), "inputs": _dict(inputs),
+        "order": order, "parameters": dict_of("parameters", parameters), "inputs": dict_of("inputs", inputs),
         "query_positions": query_positions, "key_positions": key_positions, "query_order": query_order,
         "key_order": key_order, "offset": offset, "scale": scale,
         "softcap": softcap, "softcap_after_terms": softcap_after_terms, "causal": causal, "window": window,
@@ -204,12 +204,13 @@ def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] 
     import numpy
 
     flat: dict[str, Any] = {}
-    for n, region in enumerate(regions):
+    for n, region in enumerate(regions if hasattr(regions, "__iter__") else [regions]):
         names = set(region.keys()) if hasattr(region, "keys") else set()
-        arrays = {"q", "k"} <= names and not names & {"query", "key", "rotation"}
-        if not {"chunk", "low", "high"} <= names or not (arrays or {"query", "key"} <= names and not names & {"q", "k"}):
+        arrays = names == {"chunk", "low", "high", "q", "k"}
+        if not arrays and names - {"rotation"} != {"chunk", "low", "high", "query", "key"}:
+            got = ", ".join(sorted(map(str, names))) or type(region).__name__
             raise ValueError("[attention] regions must be those of self_extend, rerope, leaky_rerope or dual_chunk, each "
-                             f'with chunk, low, high, and query and key or q and k, got "{region!r}"')
+                             f'with chunk, low, high, and query and key or q and k, got "{got}"')
         low, high = region["low"], region["high"]
         bounds = (region["chunk"], -_FARTHEST if low is None else low, _FARTHEST if high is None else high)
         try:
@@ -222,5 +223,10 @@ def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] 
     return flat
 
 
-def _dict(named: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if named is None else dict(named)
+def dict_of(name: str, named: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Arrays by name."""
+    if named is None:
+        return None
+    if not hasattr(named, "items"):
+        raise ValueError(f'[attention] {name} must be a mapping of names to arrays, got "{type(named).__name__}"')
+    return dict(named.items())

@@ -109,6 +109,9 @@ class PositionsArgument {
   Positions positions_;
 };
 
+// What a list, tuple or other iterable holds; anything else is refused by the rule.
+std::vector<nb::object> items_of(nb::handle, Name, std::string_view rule);
+
 // {name: array}: None is empty.
 struct NamedBorrowed {
   std::deque<std::pair<std::string, Borrowed>> arrays;

@@ -210,7 +210,7 @@ nb::dict Attention::scores(nb::handle names) {
                                                        {"position_position", &s.position_position}};
   const Index shape[] = {args().q.batch, args().q.heads, args().q.tokens, call_.keys()};
   nb::dict all;
-  for (const nb::handle h : nb::iter(names)) {
+  for (const nb::object& h : items_of(names, {kWho, "names"}, "must be a list of words")) {
     const auto name = text_of(h);
     TensorView* to = nullptr;
     for (const auto& [word, view] : known)

@@ -178,13 +178,17 @@ void CallArguments::read_positions() {
     query_order_ = std::move(p.query);
     key_order_ = std::move(p.key);
   }
-  const auto read = [&](const nb::object& given, const char* name,
-                        const OwnedPositions& order) -> Positions {
-    return given.is_none() ? order
-                           : positions_.emplace_back(given, Name{kAttentionName, name}).value();
+  const auto read = [&](const nb::object& given, const char* name, const OwnedPositions& order,
+                        Index tokens) -> Positions {
+    if (given.is_none()) return order;
+    const Positions& p = positions_.emplace_back(given, Name{kAttentionName, name}).value();
+    // Without memory they would count as absent.
+    if (p.data == nullptr && tokens > 0)
+      refuse_field(kAttentionName, name, "must be one for each of the tokens", Index{0});
+    return p;
   };
-  args_.query_positions = read(query, "query_positions", query_order_);
-  args_.key_positions = read(key, "key_positions", key_order_);
+  args_.query_positions = read(query, "query_positions", query_order_, args_.q.tokens);
+  args_.key_positions = read(key, "key_positions", key_order_, keys());
 }
 
 void CallArguments::require_in_place() const {

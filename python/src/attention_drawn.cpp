@@ -28,6 +28,9 @@ AttentionPlan drawn_plan(std::span<const std::string_view> encodings, const Atte
         },
         e.scheme);
   }
+  if (schemes.empty())
+    refuse_field("attention", "past_distances",
+                 "need an encoding that acts in the score; a rotation goes by positions");
   return AttentionPlan(std::move(schemes), sizes, rotary ? &*rotary : nullptr);
 }
 

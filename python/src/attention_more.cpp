@@ -141,9 +141,9 @@ class SelectiveAttention {
 // Results over disjoint keys: (out, log_sum_exp), or results of a call.
 struct Parts {
   Parts(nb::handle list, std::optional<std::string_view> order) {
-    for (const nb::handle h : nb::iter(list)) {
-      auto [out, sums] = result_or_pair(
-          h, {"merge", "parts"}, "must be results of attend or pairs of out and log_sum_exp");
+    const char* const rule = "must be results of attend or pairs of out and log_sum_exp";
+    for (const nb::object& part : items_of(list, {"merge", "parts"}, rule)) {
+      auto [out, sums] = result_or_pair(part, {"merge", "parts"}, rule);
       objects.push_back(std::move(out));
       objects.push_back(std::move(sums));
     }

@@ -126,12 +126,27 @@ std::string scheme_text(nb::handle h, const char* who) {
   return text_of(text);
 }
 
+std::vector<nb::object> items_of(nb::handle h, Name n, std::string_view rule) {
+  const auto each = nb::steal(PyObject_GetIter(h.ptr()));
+  if (!each.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    refuse_field(n.who, n.name, rule, text_of(h.type().attr("__name__")));
+  }
+  std::vector<nb::object> items;
+  while (PyObject* const item = PyIter_Next(each.ptr())) items.push_back(nb::steal(item));
+  if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+  return items;
+}
+
 std::vector<std::string> scheme_texts(nb::handle encodings, const char* who) {
   std::vector<std::string> texts;
   if (nb::isinstance<nb::str>(encodings) || nb::hasattr(encodings, "_text")) {
     texts.push_back(scheme_text(encodings, who));
   } else if (!encodings.is_none()) {
-    for (const nb::handle h : nb::iter(encodings)) texts.push_back(scheme_text(h, who));
+    for (const nb::object& x : items_of(encodings, {who, "encodings"},
+                                        "must be SCHEME text, an encoding of posenc or a list"))
+      texts.push_back(scheme_text(x, who));
   }
   return texts;
 }

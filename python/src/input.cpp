@@ -181,7 +181,7 @@ struct EmbedCall {
     return arrays.emplace_back(h, Name{kEmbed, name}, Use::read).const_view();
   }
   EmbedCall(nb::handle list, const Norm* n) {
-    for (const nb::handle h : nb::iter(list)) {
+    for (const nb::object& h : items_of(list, {kEmbed, "parts"}, "must be a list of EmbedParts")) {
       const Part* p = nullptr;
       if (!nb::try_cast<const Part*>(h, p, false) || p == nullptr)
         refuse_field(kEmbed, "parts", "must be EmbedParts",

@@ -21,7 +21,8 @@ OwnedPositions owned_of(nb::handle h) {
 }
 std::vector<OwnedPositions> all_of(nb::handle list) {
   std::vector<OwnedPositions> all;
-  for (const nb::handle h : nb::iter(list)) all.push_back(owned_of(h));
+  for (const nb::object& x : items_of(list, {kWho, "positions"}, "must be a list of positions"))
+    all.push_back(owned_of(x));
   return all;
 }
 

@@ -107,7 +107,8 @@ void add_modalities(nb::module_& m) {
       "modality_positions",
       [](nb::handle list, std::int32_t axes) {
         std::vector<Modality> all;
-        for (const nb::handle h : nb::iter(list)) {
+        for (const nb::object& h :
+             items_of(list, {"modalities", "modalities"}, "must be a list of dicts")) {
           nb::dict d;
           if (!nb::try_cast<nb::dict>(h, d) || !d.contains("positions"))
             refuse_field("modalities", "modalities",

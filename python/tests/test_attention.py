@@ -197,6 +197,13 @@ Q = numpy.zeros((4, 2, 8))
 
 @pytest.mark.parametrize("call, says", [
     (lambda: posenc.attend(None, Q, Q[..., :4], Q), r"\[attention"),
+    (lambda: posenc.attend(3, Q, Q, Q), r"\[attention\] encodings must be SCHEME text, an encoding of posenc or a list, got \"int\""),
+    (lambda: posenc.attend(None, Q, Q, Q, parameters=[Q]), r"\[attention\] parameters must be a mapping of names to arrays, got \"list\""),
+    (lambda: posenc.attend(None, Q, Q, Q, inputs=3), r"\[attention\] inputs must be a mapping of names to arrays, got \"int\""),
+    (lambda: posenc.attend("alibi", Q, Q, Q, query_positions=[]), r"\[attention\] query_positions must be one for each of the tokens, got 0"),
+    (lambda: posenc.attend("rope head_dim=8 pairing=half_split", Q, Q, Q, length=-3), r"\[attention_plan\] length must not be negative, got -3"),
+    (lambda: posenc.merge(3), r"\[merge\] parts must be results of attend or pairs of out and log_sum_exp, got \"int\""),
+    (lambda: posenc.batched(3), r"\[positions\] positions must be a list of positions, got \"int\""),
     (lambda: posenc.attend(None, Q, Q.astype(numpy.uint8), Q), r"\[attention\] k in q8_0 blocks must have head size / 32 \* 34 bytes, got 8"),
     (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q), r"\[attention_plan\].*table"),
     (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q, parameters={"table": Q}), r"\[attention_plan\].*table|\[t5\].*table"),

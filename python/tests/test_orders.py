@@ -240,6 +240,9 @@ def test_gradients_through_regions(random):
             posenc.attend(ROPE, q, k, v, regions=[{**r, "chunk": chunk} for r in regions])
     with pytest.raises(ValueError, match=r"\[attention\] regions must be those of self_extend"):
         posenc.attend(ROPE, q, k, v, regions=[(q, k)])
+    for wrong in (3, [{**regions[0], "hihg": 3}]):
+        with pytest.raises(ValueError, match=r"\[attention\] regions must be those of self_extend"):
+            posenc.attend(ROPE, q, k, v, regions=wrong)
 
 
 def test_regions_of_pages(random):
@@ -268,6 +271,9 @@ def test_distances_that_are_drawn(random):
     assert numpy.abs(a.out - plain(content(q, k) + bias, v)).max() < 1e-13
     with pytest.raises(ValueError, match=r"\[attention\] future_distances belongs to past_distances"):
         posenc.attend("alibi", q, k, v, future_distances=[0])
+    for encodings in (None, ROPE):
+        with pytest.raises(ValueError, match=r"\[attention\] past_distances need an encoding that acts in the score"):
+            posenc.attend(encodings, q, k, v, past_distances=past)
 
 
 def causal(*args, **options):

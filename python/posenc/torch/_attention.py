@@ -16,7 +16,7 @@ import torch
 
 from .. import _posenc
 from .._attention import flat_regions
-from ._attention_checks import check_fake, check_names, check_result, head_size
+from ._attention_checks import arrays_of, check_constants, check_fake, check_names, check_result, head_size
 from ._checks import one_device, refuse
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
@@ -166,6 +166,8 @@ def _each(function: Any, info: Any, in_dims: Sequence[Any], args: Sequence[Any])
             return [taken(y, d, i) for y, d in zip(x, dim)]
         return x if dim is None or not isinstance(x, torch.Tensor) else x.select(dim, i)
 
+    if info.batch_size == 0:
+        refuse("torch attend", "vmap must have at least one entry", 0)
     rows = [function(*(taken(x, d, i) for x, d in zip(args, in_dims))) for i in range(info.batch_size)]
     return [torch.stack(r) for r in zip(*rows)]
 
@@ -299,9 +301,8 @@ def attend(
     >>> table.grad.shape
     torch.Size([32, 4])
     """
-    given: dict[str, Any] = {f"parameters.{n}": x for n, x in parameters.items()} if parameters else {}
-    if inputs:
-        given.update((f"inputs.{n}", x) for n, x in inputs.items())
+    given: dict[str, Any] = {f"{group}.{n}": x for group, named in (("parameters", parameters), ("inputs", inputs))
+                             for n, x in arrays_of("torch attend", group, named).items()}
     whole_prefix = None if isinstance(prefix, torch.Tensor) else prefix
     given.update(
         query_positions=_positions(query_positions), key_positions=_positions(key_positions),
@@ -319,6 +320,8 @@ def attend(
         given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in flat.items())
     named = {n: x for n, x in given.items() if x is not None}
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
+    check_constants("torch attend", {"scale": scale, "softcap": softcap,
+                                     **{n: x for n, x in named.items() if "positions" in n or n.startswith("regions.")}})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
@@ -339,7 +342,7 @@ def attend(
 def _texts(encodings: Any) -> list[str]:
     if encodings is None:
         return []
-    several = [encodings] if isinstance(encodings, str) or hasattr(encodings, "_text") else encodings
+    several = list(encodings) if hasattr(encodings, "__iter__") and not isinstance(encodings, str) else [encodings]
     for e in several:
         if not isinstance(e, str) and not hasattr(e, "_text"):
             raise ValueError(f'[torch attend] encoding must be SCHEME text or an encoding of posenc, got "{e}"')

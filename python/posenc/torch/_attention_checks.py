@@ -2,7 +2,7 @@
 """What the operators of attention check themselves: the arrays' names on every call, elements and sizes of tensors without memory."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 import torch
 
@@ -32,6 +32,22 @@ def check_names(who: str, names: Sequence[str], arrays: Sequence[Tensor], q: Ten
             _checks.refuse(who, f"names must be of {', '.join(_ARRAYS)}, or a name after {'. or '.join(_GROUPS)}.", name)
         if isinstance(x.numel(), int) and x.numel() == 0 and not key and 0 not in q.shape and 0 not in k.shape:
             _checks.refuse(who, f"{name} must have elements", list(x.shape))
+
+
+def check_constants(who: str, given: Mapping[str, Any]) -> None:
+    """Numbers and positions, which get no gradient, must not wait for one."""
+    for name, x in given.items():
+        if isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled():
+            _checks.refuse(who, f"{name} has no gradient; use {name}.detach()", "a tensor that requires one")
+
+
+def arrays_of(who: str, name: str, named: Any) -> dict[str, Any]:
+    """Arrays by name; None: none."""
+    if named is None:
+        return {}
+    if not hasattr(named, "items"):
+        _checks.refuse(who, f"{name} must be a mapping of names to tensors", type(named).__name__)
+    return dict(named.items())
 
 
 def head_size(x: Tensor) -> Any:

@@ -13,7 +13,7 @@ import torch
 from .. import _posenc
 from . import _checks
 from ._attention import _positions, _texts
-from ._attention_checks import check_parameters
+from ._attention_checks import arrays_of, check_constants, check_parameters
 from ._host import Library, check_tensors, in_transform
 
 if TYPE_CHECKING:
@@ -144,10 +144,12 @@ def bias(encodings: EncodingLike | Iterable[EncodingLike], *, heads: int, positi
     >>> table.grad[0].tolist()                                    # six pairs at distance 0, fifteen of later keys
     [21.0, 21.0, 21.0, 21.0]
     """
-    given = {f"parameters.{n}": x for n, x in (parameters or {}).items()} | {f"inputs.{n}": x for n, x in (inputs or {}).items()}
+    given = {f"{group}.{n}": x for group, named in (("parameters", parameters), ("inputs", inputs))
+             for n, x in arrays_of("torch bias", group, named).items()}
     places = {"positions": _positions(positions), "key_positions": _positions(key_positions)}
     given |= {n: x for n, x in places.items() if x is not None}
     check_tensors("torch bias", given)
+    check_constants("torch bias", {n: x for n, x in given.items() if n in places})
     if in_transform():
         raise RuntimeError("[torch bias] does not run inside torch.func")
     made: Tensor = torch.ops.posenc.bias(list(given.values()), list(given), _texts(encodings), heads, head_dim, by_distance)

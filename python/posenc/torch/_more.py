@@ -13,7 +13,7 @@ import torch
 from .. import _posenc
 from . import _checks
 from ._attention import _address, _whole
-from ._attention_checks import check_arrays
+from ._attention_checks import check_arrays, check_constants
 from ._host import Library, check_tensors
 
 if TYPE_CHECKING:
@@ -220,6 +220,7 @@ def attend_path(q: Tensor, k: Tensor, v: Tensor, w: Tensor, beta: Tensor, *, log
     torch.Size([6, 2, 8])
     """
     tensors = {"q": q, "k": k, "v": v, "w": w, "beta": beta} | ({} if log_gate is None else {"log_gate": log_gate})
+    check_constants("torch attend_path", {"scale": scale})
     result = _attend_path(tensors, order, offset, window_left, scale, gates_scaled)
     return tuple(result) if log_sum_exp else result[0]
 
@@ -243,6 +244,7 @@ def attend_selective(q: Tensor, k: Tensor, v: Tensor, *, order: str | None = Non
             raise TypeError(f"attend_selective() got an unexpected keyword argument '{name}'")
     given = {n: _whole(x) for n, x in arrays.items() if x is not None}
     check_tensors("torch attend_selective", given)
+    check_constants("torch attend_selective", {"scale": scale})
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     result = _attend_selective(
         {"q": q, "k": k, "v": v}, order, list(given.values()), list(given), head, keep_first, word, number, scale, causal,
@@ -262,8 +264,12 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]], *, order: str | None = None,
     >>> bool((posenc.torch.merge(halves)[0] - whole).abs().max() < 1e-12)
     True
     """
-    tensors = {f"out of part {n}": out for n, (out, _) in enumerate(parts)}
-    tensors.update((f"log_sum_exp of part {n}", sums) for n, (_, sums) in enumerate(parts))
+    pairs = list(parts) if hasattr(parts, "__iter__") else [parts]
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            _checks.refuse("torch merge", "parts must be pairs of out and log_sum_exp", type(pair).__name__)
+    tensors: dict[str, Any] = {f"out of part {n}": out for n, (out, _) in enumerate(pairs)}
+    tensors.update((f"log_sum_exp of part {n}", sums) for n, (_, sums) in enumerate(pairs))
     if not tensors:
         raise ValueError("[merge] parts must be at least one")
     result = _merged(tensors, order, normalisation)

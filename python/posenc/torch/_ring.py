@@ -14,6 +14,7 @@ import torch.distributed as dist
 from .. import _posenc
 from .. import shard_tokens
 from ._attention import _AXES, _HALF, _address, _result, _texts
+from ._attention_checks import arrays_of, check_constants
 from ._host import check_tensors
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ def ring_attend(
     """
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(f"{_WHO} needs torch.distributed.init_process_group, in every process")
+    named = arrays_of("torch ring_attend", "parameters", parameters)
+    check_tensors("torch ring_attend", {"q": q, "k": k, "v": v, **named, **({} if sink is None else {"sink": sink})})
+    check_constants("torch ring_attend", {"scale": scale, "softcap": softcap})
     axes = _AXES.get((order or "thd", q.dim()))
     if axes is None:
         raise ValueError(f'{_WHO} order must name the axes of q, which has {q.dim()}, got "{order or "thd"}"')
@@ -157,8 +161,6 @@ def ring_attend(
     if cu_seqlens is not None and (len(cu_seqlens) == 0 or tokens is not None):
         raise ValueError(f"{_WHO} cu_seqlens must end at the number of tokens, and exclude tokens, got {list(cu_seqlens)} and {tokens}")
     ring_group, axis = _Group(group), axes[2]
-    named = dict(parameters or {})
-    check_tensors("torch ring_attend", {"q": q, "k": k, "v": v, **named, **({} if sink is None else {"sink": sink})})
     total = cu_seqlens[-1] if cu_seqlens is not None else q.shape[axis] * ring_group.size if tokens is None else tokens
     packed = None if cu_seqlens is None else tuple(map(int, cu_seqlens))
     shard = _shard(total, packed, ring_group.size, ring_group.rank, layout)
