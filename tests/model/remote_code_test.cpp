@@ -58,7 +58,6 @@ const Json& remote_code() {
 
 TEST(RemoteCode, TurnsAsItsModuleDoes) {
   std::set<std::string> types;
-  double worst = 0;
   for (const Json& c : remote_code().at("cases").as_array()) {
     const std::string who = name_of(c);
     ReadOptions options;
@@ -66,12 +65,11 @@ TEST(RemoteCode, TurnsAsItsModuleDoes) {
     const ModelSpec spec = read_hugging_face(c.at("config"), "config.json", options);
     ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
     ASSERT_TRUE(first(spec).rotary) << who;
-    worst = std::max(worst, farthest(first(spec), c));
+    EXPECT_LE(farthest(first(spec), c), 4e-6) << who;  // float32 angles up to position 512
     types.insert(spec.model_type);
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
-  EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 15u);
+  EXPECT_EQ(types.size(), 19u);
 }
 
 // The original pairs neighbours; transformers' Kimi-K2.5 has its weights in another order.
@@ -203,6 +201,17 @@ TEST(RemoteCode, RefusesWhatItCannotTell) {
       {R"({"model_type": "new", "logn_attention_scale": true})", "layout_not_covered", "logarithm"},
       {R"({"model_type": "new", "position_embedding_type": "alibi"})", "wrong_type",
        "one of rope, absolute"},
+      {R"({"model_type": "bailing_moe", "rope_scaling": {"type": "ntk", "factor": 2.0}})",
+       "unknown_rope_type", "linear, dynamic, yarn"},
+      {R"({"model_type": "minicpmo", "version": "3.0"})", "layout_not_covered", "two kinds"},
+      {R"({"model_type": "minicpmv", "hidden_size": 3584})", "layout_not_covered", "five kinds"},
+      {R"({"model_type": "llada", "d_model": 64})", "layout_not_covered", "without rope"},
+      {R"({"model_type": "jais", "position_embedding_type": "rotary"})", "layout_not_covered",
+       "neither alibi nor learned"},
+      {R"({"model_type": "codeshell", "position_embedding_type": "alibi"})", "wrong_type",
+       "one of rope, learned_absolute"},
+      {R"({"model_type": "phi3small", "rope_position_scale": 2.0})", "layout_not_covered",
+       "rope_position_scale"},
       {R"({"model_type": "internvl_chat", "vision_config": {"image_size": 448}})",
        "unknown_model_type", "llm_config has no model_type"},
       {R"({"model_type": "internvl_chat", "llm_config": {"model_type": "nobody"}})",
@@ -251,6 +260,30 @@ TEST(RemoteCode, AssumptionsDecide) {
   EXPECT_EQ(first(dynamic).field("base")->origin, Origin::user);
   const ModelSpec plain = read(bare, {{"/rope_theta", "10000"}});
   ASSERT_FALSE(plain.has_error()) << errors_of(plain);
+  const ModelSpec xverse = read(R"({"model_type": "xverse"})", {{"/rope_theta", "500000"}});
+  ASSERT_FALSE(xverse.has_error()) << errors_of(xverse);
+  EXPECT_EQ(base_of(xverse), Json(500000));
+  for (const auto& [version, norms] : {std::pair{"2.6", 0}, {"4.0", 0}, {"4.5", 1}}) {
+    const ModelSpec text = read(R"({"model_type": "minicpmv"})", {{"/version", version}});
+    ASSERT_FALSE(text.has_error()) << errors_of(text);
+    EXPECT_EQ(explain_json(text).dump().find("qk_norm") != std::string::npos, norms == 1)
+        << version;
+  }
+}
+
+// The sections of Keye's three axes are the file's.
+TEST(RemoteCode, SectionsOfKeye) {
+  const ModelSpec spec = read(R"({"model_type": "Keye", "rope_theta": 1000000, "rope_scaling":
+      {"type": "mrope", "mrope_section": [8, 28, 28]}})");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  const Spectrum& s = first(spec).rotary->blocks.at(0).spectrum;
+  ASSERT_EQ(s.axes, 3);
+  for (Index pair : {0, 7, 8, 35, 36, 63})
+    for (Index axis = 0; axis < 3; ++axis)
+      EXPECT_EQ(s.frequency[static_cast<std::size_t>(axis * s.pairs() + pair)] != 0,
+                axis == (pair < 8    ? 0
+                         : pair < 36 ? 1
+                                     : 2));
 }
 
 // Keys of other code are named, not obeyed.

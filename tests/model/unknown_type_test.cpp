@@ -20,15 +20,14 @@ std::string advice_of(const std::string& config, std::map<std::string, std::stri
   return "";
 }
 
-// JAIS has GPT-2's keys and ALiBi: jais2, which rotates, is another model.
+// GPT-2's keys and ALiBi: gpt2, whose name is near, has none and is another model.
 TEST(UnknownType, IsNamedByItsKeysAndItsScheme) {
-  const std::string jais =
-      R"({"model_type":"jais","n_embd":64,"n_head":4,"n_layer":2,"n_positions":512,
-          "position_embedding_type":"alibi")";
-  EXPECT_THAT(advice_of(jais + "}"), Not(HasSubstr("jais2")));
-  EXPECT_THAT(advice_of(jais + "}"),
-              HasSubstr("its keys are those of gpt2 (GPT2Config), which has no ALiBi"));
-  EXPECT_THAT(advice_of(jais + "}"), HasSubstr("as bloom or mpt"));
+  const std::string alibi = advice_of(
+      R"({"model_type":"gpt22","n_embd":64,"n_head":4,"n_layer":2,"n_positions":512,
+          "use_alibi":true})");
+  EXPECT_THAT(alibi, Not(HasSubstr("did you mean")));
+  EXPECT_THAT(alibi, HasSubstr("its keys are those of gpt2 (GPT2Config), which has no ALiBi"));
+  EXPECT_THAT(alibi, HasSubstr("as bloom or mpt"));
   const std::string plain = advice_of(
       R"({"model_type":"brand_new","n_embd":64,"n_head":4,"n_layer":2,"n_positions":512})");
   EXPECT_THAT(plain, HasSubstr("its keys are those of gpt2 (GPT2Config); "));

@@ -43,6 +43,10 @@ SOURCES = {
     "deepseek_vl2.py": ("deepseek-ai/DeepSeek-VL2", "deepseek_vl2/models/modeling_deepseek.py", "ef9f91e"),
     "bailing_moe.py": ("inclusionAI/Ling", "models/modeling_bailing_moe.py", "5ccaeae"),
     "moonvit.py": ("vllm-project/vllm", "vllm/model_executor/models/moonvit.py", "0.33.0"),
+    "hunyuan.py": ("rvelizs/EjemploCodMenor", "modeling_hunyuan.py", "4d4633e"),
+    "codeshell.py": ("wwnaitang/CodeShell-7B-Chat-int4", "modeling_codeshell.py", "a280a3a"),
+    "falcon_rw.py": ("Decentralised-AI/falcon-40b", "modelling_RW.py", "6e61c89"),
+    "molmo.py": ("reubzdubz/Molmo7B_D_NF4Quant", "modeling_molmo.py", "6afb2ae"),
     "llada.py": ("NVlabs/Fast-dLLM", "llada/model/modeling_llada.py", "24cc59e"),
 }
 folder = pathlib.Path(sys.argv[1])
@@ -271,17 +275,73 @@ def bailing_moe():
     return with_yarn("bailing_moe", "bailing_moe.py", "BailingMoe")
 
 
-def llada():
-    rotary, _ = parts("llada.py", ["RotaryEmbedding", "_non_meta_init_device"])
-    config = {"model_type": "llada", "d_model": 32, "n_heads": HEADS, "n_layers": 1, "max_sequence_length": 64,
-              "rope": True, "rope_theta": 20000.0}
+def of_olmo(name, file, names, **more):
+    """Rotary as OLMo's code has it: it asks the configuration itself."""
+    rotary, _ = parts(file, ["RotaryEmbedding", "_non_meta_init_device"])
+    config = {"model_type": name, **dict(zip(names, (32, HEADS, 1, 64))), "rope_theta": 20000.0, **more}
     at = [0, 1, 9, 63]
     q = numbers(len(at), 16)
-    held = types.SimpleNamespace(**config, rope_full_precision=True, init_device="cpu")
+    held = types.SimpleNamespace(**{**config, "d_model": 32, "n_heads": HEADS}, rope_full_precision=True,
+                                 rope_impl="llama", init_device="cpu")
     x = torch.zeros(1, HEADS, 64, 16)
     x[0, :, at] = q.transpose(0, 1)
     turned = rotary(held, {})(x, x)[0][0][:, at].transpose(0, 1)
-    return [case("llada", "llada.py", config, 64, at, q, turned)]
+    return [case(name, file, config, 64, at, q, turned)]
+
+
+def llada():
+    return of_olmo("llada", "llada.py", ("d_model", "n_heads", "n_layers", "max_sequence_length"), rope=True)
+
+
+def molmo():
+    return of_olmo("molmo", "molmo.py", ("hidden_size", "num_attention_heads", "num_hidden_layers",
+                                         "max_position_embeddings"))
+
+
+def hunyuan():
+    # its other classes round the frequencies to bfloat16
+    _, alpha, _, turn = parts("hunyuan.py", [
+        "HunYuanRotaryEmbedding", "HunYuanDynamicNTKAlphaRotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"])
+    config = {"model_type": "hunyuan", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+              "max_position_embeddings": 64, "rope_theta": 20000.0,
+              "rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 1000.0}}
+    at = [0, 1, 9, 199]
+    q = numbers(len(at), 16)
+    x = q.transpose(0, 1)[None]
+    cos, sin = alpha(16, max_position_embeddings=64, base=20000.0, scaling_alpha=1000.0)(x, seq_len=200)
+    turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+    return [case("hunyuan_alpha", "hunyuan.py", config, 200, at, q, turned)]
+
+
+def codeshell():
+    *modules, _, turn = parts("codeshell.py", [
+        *(f"CodeShell{kind}RotaryEmbedding" for kind in ("", "LinearScaling", "DynamicNTKScaling")),
+        "rotate_half", "apply_rotary_pos_emb"])
+    out = []
+    for module, kind, length in zip(modules, (None, "linear", "dynamic"), (64, 128, 200)):
+        config = {"model_type": "codeshell", "n_embd": 32, "n_head": HEADS, "n_layer": 1, "n_positions": 64,
+                  "position_embedding_type": "rope", "rope_scaling": {"type": kind, "factor": 2.0} if kind else None}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        x = q.transpose(0, 1)[None]
+        more = {"scaling_factor": 2.0} if kind else {}
+        cos, sin = module(16, max_position_embeddings=64, **more)(x, seq_len=length)
+        turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+        out.append(case(f"codeshell_{kind}", "codeshell.py", config, length, at, q, turned))
+    return out
+
+
+def falcon_rw():
+    rotary, _ = parts("falcon_rw.py", ["RotaryEmbedding", "rotate_half"])
+    config = {"model_type": "RefinedWeb", "hidden_size": 32, "n_head": HEADS, "n_layer": 1, "n_head_kv": 1,
+              "alibi": False}
+    at = [0, 1, 9, 63]
+    q = numbers(len(at), 16)
+    x = torch.zeros(HEADS, 64, 16)
+    x[:, at] = q.transpose(0, 1)
+    module = rotary(16)
+    module.cos_sin(64, x.device, torch.float32)  # its own call makes the table in bfloat16
+    return [case("falcon_rw", "falcon_rw.py", config, 64, at, q, module(x, x)[0][:, at].transpose(0, 1))]
 
 
 def minicpm():
@@ -376,7 +436,8 @@ def gte():
 
 
 ALL = (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2, minicpm, phi3_v,
-       stablelm_epoch, minimax_text_01, gte, deepseek_vl2, bailing_moe, llada)
+       stablelm_epoch, minimax_text_01, gte, deepseek_vl2, bailing_moe, llada, molmo, hunyuan, codeshell,
+       falcon_rw)
 cases = [c for make in ALL if make.__name__ in (sys.argv[2:] or [f.__name__ for f in ALL]) for c in make()]
 if "moonvit" in sys.argv[2:]:
     cases.append(moonvit())
