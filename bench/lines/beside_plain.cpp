@@ -59,8 +59,10 @@ std::vector<Line> beside_plain_lines() {
   all.push_back(beside_plain({2048, 8, 64, true, By::forgetting}, 0));
   for (const By by : {By::segments, By::mixed_segments, By::t5_segments, By::class_token})
     all.push_back(beside_plain({2048, 8, 64, false, by}, by == By::mixed_segments ? 1.15 : 1.1));
+  all.push_back(beside_plain({2048, 8, 64, false, By::layoutlm}, 1.6));
   for (const By by : {By::alibi, By::kerple, By::t5})
     all.push_back(beside_plain({4096, 8, 64, true, by, Gradient::table}, 1.06));
+  all.push_back(beside_plain({2048, 8, 64, false, By::layoutlm, Gradient::table}, 1.5));
   all.push_back(beside_plain({4096, 1, 64, false, By::sam, Gradient::table}, 0));
   all.push_back(beside_plain({2048, 8, 64, true, By::forgetting, Gradient::inputs}, 0));
   for (const By by : {By::segments, By::mixed_segments, By::t5_segments, By::class_token})

@@ -35,8 +35,15 @@ struct FastAttend {
       g.assign(s.gradient == Gradient::none ? 0 : out.size(), 0.0f);
   }
   FastAttend(const FastAttend&) = delete;
-  // Tokens in their order, or rows and columns of a square picture.
+  // Tokens in their order, or rows and columns of a square picture, or their order and coordinates from 0 to 1000 on a page.
   static OwnedPositions places(const FastShape& s, Index first) {
+    if (s.by == By::layoutlm) {
+      OwnedPositions x = arange(0, s.tokens), y = x;
+      for (Index& at : std::get<0>(x.value)) at = at * 397 % 1001;
+      for (Index& at : std::get<0>(y.value)) at = at * at * 31 % 1001;
+      const OwnedPositions axes[] = {arange(0, s.tokens), x, y};
+      return stacked(axes);
+    }
     return s.by == By::sam || s.by == By::swin ? grid({s.side(), s.side()})
                                                : arange(first, s.tokens);
   }
@@ -79,8 +86,7 @@ struct FastAttend {
       });
     }
     add_segments();
-    if (shape.by == By::sam) add_picture();
-    if (shape.by == By::swin) add_offsets();
+    add_places();
     if (shape.by == By::decay) add_decay();
     if (shape.by == By::forgetting) add_gates();
     if (shape.by == By::alibi)
@@ -133,6 +139,11 @@ struct FastAttend {
         rows({0, -1, -1, -1}), 2, 2, of, of};
     add_product({}, 2, 1).pair = {rows({-1, 1, 0, 0}), 2, 2, of, of};
   }
+  void add_places() {
+    if (shape.by == By::sam) add_picture();
+    if (shape.by == By::swin) add_offsets();
+    if (shape.by == By::layoutlm) add_page();
+  }
   // SAM's: the query times a row of a table for the rows of the picture, and of one for its columns.
   void add_picture() {
     const Index side = shape.side();
@@ -141,6 +152,11 @@ struct FastAttend {
                                    2 * side - 1, shape.dim);
       t.lines[0].axis = axis, t.query = kContent;
     }
+  }
+  // LayoutLM's: buckets of the order and of both coordinates.
+  void add_page() {
+    for (const std::int32_t axis : {0, 1, 2})
+      add_product(line(axis == 0 ? 127 : 255, log_bucket), 512, 1).lines[0].axis = axis;
   }
   // Swin's: a number for each offset of rows and columns.
   void add_offsets() {

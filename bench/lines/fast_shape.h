@@ -12,7 +12,8 @@ namespace posenc::bench {
 // (Transformer-XL), of 512 buckets by the query and by the key (DeBERTa).
 // Forgetting sums a gate for each pair (form=per_row). SAM has one table for the rows and one for the columns of a picture.
 // Segments have a number for each pair of four classes, whose tokens are neighbours; mixed classes change at every token; the
-// third has T5's numbers besides. The class token turns T5's numbers off and has others.
+// third has T5's numbers besides. The class token turns T5's numbers off and has others. LayoutLM has buckets of the order and
+// of both coordinates of boxes, which are in no order.
 enum class By : std::uint8_t {
   plain,
   alibi,
@@ -33,13 +34,14 @@ enum class By : std::uint8_t {
   segments,
   mixed_segments,
   t5_segments,
-  class_token
+  class_token,
+  layoutlm
 };
-inline constexpr const char* kBy[] = {"plain",    "alibi",          "t5",          "tupe",
-                                      "capped",   "fire",           "cope",        "stick_breaking",
-                                      "shaw",     "transformer_xl", "deberta",     "kerple",
-                                      "sam",      "swin",           "decay",       "forgetting",
-                                      "segments", "mixed_segments", "t5_segments", "class_token"};
+inline constexpr const char* kBy[] = {
+    "plain",       "alibi",          "t5",      "tupe",           "capped",   "fire",
+    "cope",        "stick_breaking", "shaw",    "transformer_xl", "deberta",  "kerple",
+    "sam",         "swin",           "decay",   "forgetting",     "segments", "mixed_segments",
+    "t5_segments", "class_token",    "layoutlm"};
 
 // What is computed: the output; gradients of q, k and v; those of the term's table too.
 enum class Gradient : std::uint8_t { none, inputs, table };

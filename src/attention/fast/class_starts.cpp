@@ -26,19 +26,31 @@ bool is_mixed(const Term& t) noexcept {
 }  // namespace
 
 // If classes turn terms by distance off, all terms as one picture, where it has few variants. Otherwise terms that name
-// classes are read by them, and the others are lines. If these are none, classes take of them what they can.
+// classes are read by them, and the others are lines or one picture. If these are neither, classes take of them what they
+// can, where that is little beside the pairs; else the others are pictures that are read one after the other.
 void Starts::find_terms(const LoweredCall& lowered, CallArena& arena) {
   const std::span<const Term> terms = call_.args.terms;
-  enum class By : std::uint8_t { picture, names, all };
-  for (const By by : {By::picture, By::names, By::all}) {
-    if (by == By::picture && std::ranges::none_of(terms, is_mixed)) continue;
+  enum class By : std::uint8_t { nothing, names, all };
+  struct Attempt {
+    By by;
+    bool one, wanted;
+  };
+  constexpr Index kMost = kMostTokenClasses;
+  const bool many = call_.Tq * call_.Tk >= 16 * kMost * kMost;
+  for (const Attempt attempt : {Attempt{By::nothing, true, std::ranges::any_of(terms, is_mixed)},
+                                {By::names, true, true},
+                                {By::all, true, many},
+                                {By::names, false, true},
+                                {By::all, false, true}}) {
+    if (!attempt.wanted) continue;
     const auto takes = [&](std::size_t n) {
-      return by == By::all ? is_number(terms[n]) : by == By::names && names_classes(terms[n]);
+      return attempt.by == By::all ? is_number(terms[n])
+                                   : attempt.by == By::names && names_classes(terms[n]);
     };
     classes_ = ClassNumbers(call_, takes, arena);
     none_ = std::ranges::none_of(terms, [&](const Term& t) { return is_added(t); });
     axis_ = kNoAxis, line_batches_ = 1;
-    if (make_lines(lowered, arena) || none_) return;
+    if (make_lines(lowered, attempt.one, arena) || none_) return;
   }
 }
 
@@ -50,7 +62,7 @@ void Starts::make_pair_rows(CallArena& arena) {
     const auto* product = std::get_if<ProductTerm>(&t);
     if (product == nullptr || !adds(t) || (is_added(t) && has_lines())) return PairRows();
     const bool biased = !call_.args.mask.bias.empty();
-    const bool read = classes_.is_wide() || (is_added(t) && (biased || !reads_picture()));
+    const bool read = classes_.is_wide() || (is_added(t) && (biased || !reads_pictures()));
     return PairRows(call_, *product, read && !arena.counts(), arena);
   });
 }

@@ -8,12 +8,11 @@
 
 #include "attention/call/ready_call.h"
 #include "attention/call/visible_runs.h"
+#include "attention/fast/fast_row.h"
 #include "kernels/attention/fast_curves.h"
 #include "posenc/attention/term.h"
 
 namespace posenc::inline v0::detail {
-
-struct FastRow;
 
 class DistanceCurve {
  public:

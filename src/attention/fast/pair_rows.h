@@ -5,10 +5,9 @@
 #include <span>
 
 #include "attention/call/ready_call.h"
+#include "attention/fast/fast_row.h"
 
 namespace posenc::inline v0::detail {
-
-struct FastRow;
 
 class PairRows {
  public:

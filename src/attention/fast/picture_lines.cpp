@@ -7,12 +7,12 @@
 #include "core/element.h"
 
 namespace posenc::inline v0::detail {
-namespace {
-
-// Distances beside tokens, at most.
-constexpr Index kMostOfTokens = 8;
-
-}  // namespace
+PictureLines::PictureLines(const ReadyCall& c, std::span<const std::size_t> terms,
+                           CallArena& arena) {
+  for (const std::size_t n : terms)
+    if (!take_axes(c.args.terms[n])) return;
+  find(c, arena);
+}
 
 bool PictureLines::take_axis(std::int32_t axis) noexcept {
   for (std::int32_t& own : axis_) {
@@ -43,10 +43,11 @@ void PictureLines::find(const ReadyCall& c, CallArena& arena) {
   if (!columns || !rows) return;
   rows_ = *rows, columns_ = *columns;
   const Index width = columns_.high - columns_.low + 1, height = rows_.high - rows_.low + 1;
-  const Index most = kMostOfTokens * (c.Tq + c.Tk) / width + 1;
+  const Index most = most_entries(c) / width + 1;
   width_ = width, size_ = width * height;
   if (height > most || !find_variants(c, most / height, arena)) return;
   entries_ = variants_ * size_;
+  keys_ = c.Tk;
   find_runs(c, arena);
 }
 
@@ -133,12 +134,30 @@ void PictureLines::find_runs(const ReadyCall& c, CallArena& arena) {
     each_run(row, [&](Index, Index, Index) { ++count; });
   }
   first_run_.back() = count;
+  if (count * kShortRun > key_rows_ * c.Tk && count > key_rows_) return find_codes(c, arena);
   runs_ = arena.objects<FastRun>(count);
   auto run = runs_.begin();
   for (Index row = 0; row < key_rows_; ++row)
     each_run(row, [&](Index first, Index end, Index from) {
       *run++ = {first, end - first, from, true};
     });
+}
+
+void PictureLines::find_codes(const ReadyCall& c, CallArena& arena) {
+  const Index classes = classes_.none() ? 1 : classes_.query_classes();
+  codes_ = arena.array<std::int32_t>(classes * key_rows_ * keys_ + kLineMargin);
+  if (arena.counts()) return;
+  auto to = codes_.begin();
+  for (Index of = 0; of < classes; ++of)
+    for (Index row = 0; row < key_rows_; ++row)
+      for (Index j = 0; j < keys_; ++j) {
+        const Index variant = classes_.none()
+                                  ? 0
+                                  : first_[static_cast<std::size_t>(of * classes_.width() +
+                                                                    classes_.key_classes(row)[j])];
+        *to++ = static_cast<std::int32_t>(code(c, row, j) + variant);
+      }
+  std::fill(to, codes_.end(), *codes_.begin());
 }
 
 std::span<const FastRun> PictureLines::runs(Index row, Run keys) const noexcept {

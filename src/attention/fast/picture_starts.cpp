@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start values of the pairs of a picture.
+// Start values of the pairs of pictures.
 #include <algorithm>
 #include <cstring>
 
@@ -7,41 +7,53 @@
 
 namespace posenc::inline v0::detail {
 
-void Starts::make_picture(CallArena& arena) {
-  picture_ = PictureLines(
-      call_, [&](const Term& t) { return is_added(t); }, arena);
-  if (picture_.none()) return;
-  line_batches_ = 1, line_size_ = picture_.entries() + 2 * kLineMargin;
-  for (const Term& t : call_.args.terms)
-    if (is_added(t)) line_batches_ = std::max(line_batches_, term_arrays(t).table.shape[0]);
+void Starts::make_pictures(bool one, CallArena& arena) {
+  const std::span<const Term> terms = call_.args.terms;
+  const std::span<std::size_t> numbers =
+      arena.objects<std::size_t>(static_cast<Index>(terms.size()));
+  std::size_t count = 0;
+  for (std::size_t n = 0; n < terms.size(); ++n)
+    if (is_added(terms[n])) numbers[count++] = n;
+  pictures_ = Pictures(call_, numbers.first(count), one, arena);
+  if (pictures_.none()) return;
+  line_batches_ = 1, line_size_ = pictures_.entries() + 2 * kLineMargin;
+  for (const std::size_t n : numbers.first(count))
+    line_batches_ = std::max(line_batches_, term_arrays(terms[n]).table.shape[0]);
   make_room(arena);
-  const std::span<std::int32_t> rows = arena.array<std::int32_t>(picture_.entries());
-  if (arena.counts()) return;
-  for (const Term& t : call_.args.terms) {
-    if (!is_added(t)) continue;
+  for (const std::size_t n : numbers.first(count)) {
+    const Term& t = terms[n];
     const double scale = std::visit([](const auto& kind) { return kind.scale; }, t);
-    if (std::holds_alternative<ProductTerm>(t)) picture_.find_rows(t, rows.data());
-    for (Index n = 0; n < line_batches_ * call_.H; ++n)
-      picture_.add(t, rows.data(), slab_of(term_arrays(t).table, n / call_.H, n % call_.H, call_.H),
-                   kLog2E * scale, wide_lines_.data() + n * line_size_ + kLineMargin);
+    pictures_.add_numbers(t, arena, [&](const auto& add) {
+      for (Index slab = 0; slab < line_batches_ * call_.H; ++slab)
+        add(slab_of(term_arrays(t).table, slab / call_.H, slab % call_.H, call_.H), kLog2E * scale,
+            wide_lines_.data() + slab * line_size_ + kLineMargin);
+    });
   }
+  if (arena.counts()) return;
   finish_lines();
+  for (Index slab = 0; slab < line_batches_ * call_.H; ++slab)
+    wide_ = wide_ || !(pictures_.largest(wide_lines_.data() + slab * line_size_ + kLineMargin) <=
+                       kLineRange);
 }
 
-void Starts::copy_picture(const FastRow& r, std::span<const FastRun> runs, Run keys,
-                          float* to) const noexcept {
+namespace {
+
+void copy_some(float* to, const float* from, Index count) noexcept {
   constexpr Index kSome = 8;
-  for (const FastRun& run : runs) {
-    const Index first = std::max(run.at, keys.begin), end = std::min(run.at + run.count, keys.end);
-    if (first >= end) continue;
-    const float* from = lines_.data() + r.entry + run.first + (first - run.at) +
-                        picture_.entry_of_variant(r.b, r.i, r.place.row, first);
-    float* x = to + (first - keys.begin);
-    Index count = end - first;
-    for (; count >= kSome; count -= kSome, from += kSome, x += kSome)
-      std::memcpy(x, from, kSome * sizeof(float));
-    for (Index n = 0; n < count; ++n) x[n] = from[n];
-  }
+  for (; count >= kSome; count -= kSome, from += kSome, to += kSome)
+    std::memcpy(to, from, kSome * sizeof(float));
+  for (Index n = 0; n < count; ++n) to[n] = from[n];
+}
+
+}  // namespace
+
+void Starts::write_pictures(const FastReadKernels& reads, const FastRow& r, Run block, Run keys,
+                            PictureWork& w, float* to) const noexcept {
+  if (!pictures_.has_runs())
+    return pictures_.write(call_, reads, r, keys, lines_.data() + r.entry, w.rows.data(), to);
+  each_run(r, block, keys, w, [&](Index first, Index end, Index at) {
+    copy_some(to + (first - keys.begin), lines_.data() + at + first, end - first);
+  });
 }
 
 }  // namespace posenc::v0::detail

@@ -12,9 +12,6 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// Keys of a run, at least on average.
-constexpr Index kShortRun = 4;
-
 using PickedTerms = std::span<const PickedRows* const>;
 
 // fn(axis) for each line of the terms, and fn(pair) for each pair of classes.

@@ -15,6 +15,8 @@ inline constexpr Index kLineMargin = 256;
 
 // A row of queries keeps a number, and backward a sum, of each class of keys.
 inline constexpr std::size_t kMostTokenClasses = 128;
+// Keys of a run, at least on average; where they are less, keys are read by index.
+inline constexpr Index kShortRun = 4;
 // Terms that one RowClasses is of, at most.
 inline constexpr std::size_t kMostClassTerms = 16;
 

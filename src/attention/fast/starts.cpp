@@ -144,16 +144,12 @@ void Starts::make_curves(CallArena& arena) {
 }
 
 Index Starts::entry_of(const FastRow& r) const noexcept {
-  if (!picture_.none())
-    return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin +
-           picture_.entry_of(call_, r.b, r.i);
-  if (axis_ == kNoAxis)
-    return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin;
+  if (has_pictures())
+    return head_of(r) + (pictures_.has_runs() ? pictures_.only().entry_of(call_, r.b, r.i) : 0);
+  if (axis_ == kNoAxis) return head_of(r);
   const AxisView& axis = call_.axes[static_cast<std::size_t>(axis_)];
   const Index first = axis.key_whole[axis.key_at(r.place.row, 0)];  // of a line of neighbours
-  const Index slab = (line_batches_ == 1 ? 0 : r.b) * call_.H + r.h;
-  return slab * line_size_ + kLineMargin +
-         (high_ - (axis.query_whole[axis.query_at(r.b, r.i)] - first));
+  return head_of(r) + (high_ - (axis.query_whole[axis.query_at(r.b, r.i)] - first));
 }
 
 // Whether all terms go by one distance; one number for all pairs goes by any.
@@ -212,7 +208,7 @@ void Starts::make_room(CallArena& arena) {
   if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
 }
 
-bool Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
+bool Starts::make_lines(const LoweredCall& lowered, bool one, CallArena& arena) {
   if (are_decays()) {
     make_decays(arena);
     return true;
@@ -220,8 +216,8 @@ bool Starts::make_lines(const LoweredCall& lowered, CallArena& arena) {
   const bool one_axis = find_axis(line_batches_);
   const std::optional<WholeDistances> d = one_axis ? distances() : std::nullopt;
   if (!d) {
-    make_picture(arena);
-    return has_picture();
+    make_pictures(one, arena);
+    return has_pictures();
   }
   high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
   make_room(arena);
@@ -253,8 +249,8 @@ void Starts::finish_lines() noexcept {
     const Bounds bounds = bounds_of({first, end});
     // Numbers that are not finite are found pair by pair: rows that see one are left.
     if (!bounds.finite) {
-      wide_ = true;
-      if (picture_.none()) line_size_ = 0;
+      wide_ = true, finite_ = false;
+      if (!has_pictures()) line_size_ = 0;
       return;
     }
     low = std::min(low, bounds.low), high = std::max(high, bounds.high);
@@ -297,11 +293,11 @@ void Starts::find_largest() noexcept {
 void Starts::pull_line(const Term& term, const double* d_lines, double* table) const noexcept {
   const ConstTensorView& shape = term_arrays(term).table;
   const Index groups = shape.shape[1], rows = shape.shape[2] * shape.shape[3];
-  if (has_picture()) {
+  if (has_pictures()) {
     const double scale = std::visit([](const auto& kind) { return kind.scale; }, term);
     for (Index n = 0; n < line_batches_ * call_.H; ++n)
-      picture_.pull(term, scale, d_lines + n * line_size_ + kLineMargin,
-                    table + slab_of(shape, n / call_.H, n % call_.H, call_.H) * rows);
+      pictures_.pull(term, scale, d_lines + n * line_size_ + kLineMargin,
+                     table + slab_of(shape, n / call_.H, n % call_.H, call_.H) * rows);
     return;
   }
   const BandSource source = band_source(term).value_or(BandSource{});

@@ -4,11 +4,11 @@
 #include <optional>
 #include <span>
 
-#include "attention/call/visible_runs.h"
 #include "attention/fast/class_numbers.h"
 #include "attention/fast/distance_curve.h"
+#include "attention/fast/fast_row.h"
 #include "attention/fast/pair_rows.h"
-#include "attention/fast/picture_lines.h"
+#include "attention/fast/pictures.h"
 #include "attention/lowered/lowered_call.h"
 #include "kernels/attention/args.h"
 
@@ -19,16 +19,6 @@ inline constexpr double kLineRange = 64;
 // A start value below this hides its key as long as another one is near 0.
 inline constexpr double kFar = -0x1p40;
 inline constexpr double kLog2E = 1.4426950408889634074, kLn2 = 1 / kLog2E;
-
-// One row of queries of one head.
-struct FastRow {
-  Index b = 0, h = 0, i = 0;
-  QueryPlace place{};
-  VisibleBounds bounds{};
-  Index entry = 0;    // Starts::entry_of
-  double offset = 0;  // Starts::offset_of
-  RankRuns orders{};  // rank_runs, where ranks are read
-};
 
 // Of a table, that of a head.
 inline Index slab_of(const ConstTensorView& table, Index b, Index h, Index heads) noexcept {
@@ -57,26 +47,31 @@ class Starts {
   // The terms go by one distance or are one number for all pairs, and the keys of each row are neighbours on it: key j
   // is entry entry_of(row) + j of a line. Of wide lines a row is taken in double, relative to one of the numbers that are used,
   // unless its largest number is near 0: what float loses of smaller ones weighs nothing.
-  bool has_lines() const noexcept { return line_size_ > 0 && picture_.none(); }
+  bool has_lines() const noexcept { return line_size_ > 0 && pictures_.none(); }
   bool has_wide_lines() const noexcept { return wide_ && has_lines(); }
   // Lines by key (forgetting gates): a number of the query is added to all of them.
   bool has_offsets() const noexcept { return by_key_ && has_lines(); }
   double offset_of(const FastRow&) const noexcept;
   // Lines whose numbers differ by so much that a row cannot be relative to 0.
   bool is_steep() const noexcept { return steep_ && has_lines(); }
-  // The same by two distances, or of keys that do not count up: in runs of keys. Only numbers near 0 are read.
-  bool has_picture() const noexcept { return !picture_.none(); }
-  bool reads_picture() const noexcept { return has_picture() && !wide_ && !classes_.is_wide(); }
-  std::span<const FastRun> picture_runs(Index row, Run keys) const noexcept {
-    return picture_.runs(row, keys);
+  // The same by several distances, classes or an index, or of keys that do not count up. Wide numbers are read in runs only.
+  bool has_pictures() const noexcept { return !pictures_.none(); }
+  bool reads_pictures() const noexcept {
+    return has_pictures() && !classes_.is_wide() && (!wide_ || (finite_ && pictures_.has_runs()));
   }
-  // Of the keys of a run: what the classes of the row and of the run add to the entry.
-  Index picture_variant(const FastRow& r, Index key) const noexcept {
-    return picture_.entry_of_variant(r.b, r.i, r.place.row, key);
+  bool has_wide_pictures() const noexcept { return reads_pictures() && wide_; }
+  const Pictures& pictures() const noexcept { return pictures_; }
+  // to[j - keys.begin] = start of key j, of keys in a block. A vector more may be written behind them.
+  void write_pictures(const FastReadKernels&, const FastRow&, Run block, Run keys, PictureWork&,
+                      float* to) const noexcept;
+  // fn(first key, end, at), of the runs of a picture: key j reads entry at + j.
+  template <class F>
+  void each_run(const FastRow& r, Run block, Run keys, PictureWork& w, const F& fn) const noexcept {
+    if (PictureWork::BlockRuns& x = w.found;
+        x.row != r.place.row || x.keys.begin != block.begin || x.keys.end != block.end)
+      x = {r.place.row, block, pictures_.only().runs(r.place.row, block)};
+    pictures_.only().each_run(r, r.entry, w.found.runs, keys, fn);
   }
-  // to[j - keys.begin] = start of key j; `runs`: picture_runs of these keys, and some more.
-  void copy_picture(const FastRow&, std::span<const FastRun> runs, Run keys,
-                    float* to) const noexcept;
   // Lines of one axis in float; the numbers of one head, from entry 0 on, with room for a block on both sides.
   bool has_lines_of(std::int32_t axis) const noexcept {
     return has_lines() && !wide_ && !classes_.is_wide() && axis_ == axis;
@@ -84,6 +79,10 @@ class Starts {
   Index line_entries() const noexcept;
   const float* line_of(Index b, Index h) const noexcept;
   Index entry_of(const FastRow&) const noexcept;
+  // Where the numbers of the head of a row begin.
+  Index head_of(const FastRow& r) const noexcept {
+    return ((line_batches_ == 1 ? 0 : r.b) * call_.H + r.h) * line_size_ + kLineMargin;
+  }
   Index line_size() const noexcept { return line_size_; }  // from head to head
   const float* lines() const noexcept { return lines_.data(); }
   const double* wide_lines() const noexcept { return wide_lines_.data(); }
@@ -122,24 +121,24 @@ class Starts {
   void find_terms(const LoweredCall&, CallArena&);
   bool find_axis(Index& batches) noexcept;
   std::optional<WholeDistances> distances() const noexcept;
-  // False: the terms that are added are no lines.
-  bool make_lines(const LoweredCall&, CallArena&);
+  // False: the terms that are added are neither lines nor pictures. one: nor one picture.
+  bool make_lines(const LoweredCall&, bool one, CallArena&);
   void add_constant(const Term&) noexcept;
   void add_band(const Term&, const Band&) noexcept;
   void finish_lines() noexcept;
   void find_largest() noexcept;
   void make_curves(CallArena&);
   void make_pair_rows(CallArena&);
-  void make_picture(CallArena&);
+  void make_pictures(bool one, CallArena&);
   bool are_decays() const noexcept;
   void make_decays(CallArena&);
   void make_room(CallArena&);
 
   const ReadyCall& call_;
-  bool none_ = true, wide_ = false, steep_ = false, by_key_ = false;
+  bool none_ = true, wide_ = false, finite_ = true, steep_ = false, by_key_ = false;
   // [B|1][H][distances], entry n of the distance high_ - n, with room for whole vectors on both sides.
   ClassNumbers classes_;
-  PictureLines picture_;
+  Pictures pictures_;
   std::span<double> wide_lines_;
   std::span<float> lines_;
   std::span<const DistanceCurve> curves_;

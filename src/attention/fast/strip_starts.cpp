@@ -22,19 +22,11 @@ float relative(double value, double to) noexcept {
 bool reads_lines(const FastCall& c) noexcept {
   return c.starts.has_lines() && !c.starts.classes().is_wide() && !c.rows.hold_numbers();
 }
-bool reads_picture(const FastCall& c) noexcept {
-  return c.starts.reads_picture() && !c.rows.hold_numbers();
+bool reads_pictures(const FastCall& c) noexcept {
+  return c.starts.reads_pictures() && !c.rows.hold_numbers();
 }
 bool adds_numbers(const FastCall& c) noexcept {
   return !c.starts.none() && !c.rows.hold_numbers();
-}
-
-std::span<const FastRun> picture_runs(const FastCall& c, FastRowWork& w, Index row,
-                                      Run keys) noexcept {
-  FastRowWork::BlockRuns& x = w.picture;
-  if (x.row != row || x.keys.begin != keys.begin || x.keys.end != keys.end)
-    x = {row, keys, c.starts.picture_runs(row, keys)};
-  return x.runs;
 }
 
 // Adds mask.bias.
@@ -123,12 +115,39 @@ bool hide_by_rank(const FastCall& c, const FastRow& r, Index key, Index count, f
 bool reads_wide_lines(const FastCall& c, const RowGroup& g) noexcept {
   return reads_lines(c) && c.starts.has_wide_lines() && !g.near;
 }
+bool reads_wide_pictures(const FastCall& c) noexcept {
+  return reads_pictures(c) && c.starts.has_wide_pictures();
+}
 // Entries of lines that the rows of a group read of some keys.
 Run entries_of(const RowGroup& g, Run keys) noexcept {
   Index low = kUnbounded, high = -kUnbounded;
   for (Index n = 0; n < g.count; ++n)
     low = std::min(low, g.row[n].entry), high = std::max(high, g.row[n].entry);
   return {low + keys.begin, high + keys.end};
+}
+
+// Of some keys of a block; if `wide`, relative to `largest`. Other start values stand behind theirs.
+void copy_pictures(const FastCall& c, FastRowWork& w, const FastRow& r, Run block, Run keys,
+                   bool wide, double largest, float* to) noexcept {
+  if (wide)
+    return c.starts.each_run(r, block, keys, w.pictures, [&](Index first, Index end, Index at) {
+      c.kernels.narrow(to + (first - keys.begin), c.starts.wide_lines() + at + first, end - first,
+                       largest, kFar);
+    });
+  float* numbers = w.pictures.numbers.data();
+  c.starts.write_pictures(c.row_reads, r, block, keys, w.pictures, numbers);
+  std::copy_n(numbers, keys.end - keys.begin, to);
+}
+
+// The largest wide number of some keys of a block.
+double largest_of(const FastCall& c, FastRowWork& w, const FastRow& r, Run block,
+                  Run keys) noexcept {
+  if (!reads_pictures(c)) return c.starts.largest(r.entry + keys.begin, keys.end - keys.begin);
+  double largest = -HUGE_VAL;
+  c.starts.each_run(r, block, keys, w.pictures, [&](Index first, Index end, Index at) {
+    largest = std::max(largest, c.starts.largest(at + first, end - first));
+  });
+  return largest;
 }
 
 // The same where start values are 0 or numbers of a line: in float, or, if `wide`, relative to the largest visible one,
@@ -151,14 +170,13 @@ Index copy_row(const FastCall& c, FastRowWork& w, const FastRow& r, Run keys, bo
   if (w.runs.empty()) return 0;
   if (wide) {
     largest = -HUGE_VAL;
-    for (const Run& run : w.runs)
-      largest = std::max(largest, c.starts.largest(r.entry + run.begin, run.end - run.begin));
+    for (const Run& run : w.runs) largest = std::max(largest, largest_of(c, w, r, keys, run));
   }
   const float* line = reads_lines(c) ? c.starts.lines() + r.entry : nullptr;
   for (const Run& run : w.runs) {
     float* first = to + (run.begin - keys.begin);
-    if (reads_picture(c))
-      c.starts.copy_picture(r, picture_runs(c, w, r.place.row, keys), run, first);
+    if (reads_pictures(c))
+      copy_pictures(c, w, r, keys, run, wide, largest, first);
     else if (line == nullptr)
       std::fill_n(first, run.end - run.begin, 0.0f);
     else if (wide)
@@ -217,14 +235,13 @@ void fill_line_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run 
   fill_rest(g, s);
 }
 
-// The same from a picture.
+// The same from pictures.
 void fill_picture_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, Run keys,
                          StripStarts& s) noexcept {
   s.keys = keys.end - keys.begin;
-  const std::span<const FastRun> runs = picture_runs(c, w, g.row->place.row, keys);
   for (Index n = 0; n < g.count; ++n) {
     float* to = w.starts.data() + n * w.block_keys;
-    c.starts.copy_picture(g.row[n], runs, keys, to);
+    c.starts.write_pictures(c.row_reads, g.row[n], keys, keys, w.pictures, to);
     s.at[n] = to, s.base[n] = 0;
   }
   fill_rest(g, s);
@@ -272,8 +289,8 @@ void fill_masked_starts(const FastCall& c, FastRowWork& w, const RowGroup& g, co
   if (fill_curve_starts(c, w, g, keys, s)) return;
   s.keys = 0;
   const bool copies =
-      c.args.mask.bias.empty() && (!adds_numbers(c) || reads_lines(c) || reads_picture(c));
-  const bool wide = copies && reads_wide_lines(c, g);
+      c.args.mask.bias.empty() && (!adds_numbers(c) || reads_lines(c) || reads_pictures(c));
+  const bool wide = copies && (reads_wide_lines(c, g) || reads_wide_pictures(c));
   const bool biased = c.bias.whole_rows() && (c.starts.none() || reads_lines(c));
   // Of gates, numbers that come later may be large.
   const bool may_skip = !w.skips.empty() && c.gates.none() && !breaks_sticks(c.args);
@@ -336,7 +353,7 @@ Given fill_others(const FastCall& c, FastRowWork& w, const RowGroup& g, const Ru
     fill_line_starts(c, w, g, keys, s);
     return Given::shared;
   }
-  if (whole && reads_picture(c) && c.args.mask.bias.empty()) {
+  if (whole && reads_pictures(c) && !reads_wide_pictures(c) && c.args.mask.bias.empty()) {
     fill_picture_starts(c, w, g, keys, s);
     return Given::own;
   }

@@ -97,7 +97,7 @@ void FastTermSums::want_terms(CallArena& arena) {
     if (starts.classes().has(n)) {
       classes_.of_head = starts.classes().slab_size(),
       classes_.batches = starts.classes().batches();
-    } else if (starts.has_lines() || starts.has_picture()) {
+    } else if (starts.has_lines() || starts.has_pictures()) {
       lines_.of_head = starts.line_size(), lines_.batches = starts.line_batches();
     } else {
       w.at = size_, w.by_pair = true, size_ += w.table, ++pairs_;
@@ -129,7 +129,12 @@ void FastTermSums::add(const ScoreSlopes& x, Index n) noexcept {
 // Entry e of the lines: the pairs (i, j) with row[i].entry + j = e.
 void FastTermSums::add_line(const ScoreSlopes& x, double* to) noexcept {
   const Index count = x.keys.end - x.keys.begin;
-  if (call_.starts.has_picture()) return add_picture(x, to);
+  if (call_.starts.has_pictures()) {
+    for (Index i = 0; i < x.rows; ++i)
+      call_.starts.pictures().add_slopes(call_, x.row[i], x.keys, x.s + i * x.stride,
+                                         x.rows_of_keys, to + call_.starts.head_of(x.row[i]));
+    return;
+  }
   if (are_neighbours(x)) {
     tiles_.diagonals(x.diagonals, x.s, x.rows, count);
     double* line = to + x.row[0].entry + x.keys.begin - (x.rows - 1);
@@ -139,19 +144,6 @@ void FastTermSums::add_line(const ScoreSlopes& x, double* to) noexcept {
   for (Index i = 0; i < x.rows; ++i) {
     double* line = to + x.row[i].entry + x.keys.begin;
     for (Index j = 0; j < count; ++j) line[j] += static_cast<double>(x.s[i * x.stride + j]);
-  }
-}
-
-void FastTermSums::add_picture(const ScoreSlopes& x, double* to) noexcept {
-  for (Index i = 0; i < x.rows; ++i) {
-    const FastRow& r = x.row[i];
-    const float* s = x.s + i * x.stride - x.keys.begin;
-    for (const FastRun& run : call_.starts.picture_runs(r.place.row, x.keys)) {
-      double* entries = to + r.entry + run.first - run.at + call_.starts.picture_variant(r, run.at);
-      for (Index j = std::max(run.at, x.keys.begin); j < std::min(run.at + run.count, x.keys.end);
-           ++j)
-        entries[j] += static_cast<double>(s[j]);
-    }
   }
 }
 

@@ -60,7 +60,6 @@ class FastTermSums {
   void share_parts(bool owned, Index most_parts) noexcept;
   void add_line(const ScoreSlopes&, double* to) noexcept;
   void add_classes(const ScoreSlopes&, double* to) noexcept;
-  void add_picture(const ScoreSlopes&, double* to) noexcept;
   void add_table(const Term&, const ScoreSlopes&, double* to) noexcept;
   void add_pairs(const ScoreSlopes&, double* to) noexcept;
   void add_bias(const ScoreSlopes&) noexcept;

@@ -106,7 +106,7 @@ FastRow FastCall::row(Index b, Index h, Index i) const noexcept {
 }
 
 Index FastCall::entry_of(const FastRow& r) const noexcept {
-  if (starts.has_lines() || starts.has_picture()) return starts.entry_of(r);
+  if (starts.has_lines() || starts.has_pictures()) return starts.entry_of(r);
   const DistanceCurve* curve = starts.curve();
   return curve != nullptr && curve->is_line() ? curve->entry(r.b, r.i, r.place.row) : 0;
 }
@@ -210,6 +210,7 @@ FastRowWork::FastRowWork(const FastCall& c, Index count, Index keys, CallArena& 
   row_starts = arena.array<float>(c.rows.none() ? 0 : c.kernels.rows * keys + kMostLanes);
   key_runs = arena.array<FastRun>(c.rows.none() ? 0 : keys);
   picks = arena.array<std::int32_t>(c.rows.none() && c.starts.adds_nothing() ? 0 : keys);
+  pictures = PictureWork(c.starts.has_pictures(), keys, arena);
   const Index strip_rows = std::max(c.kernels.rows, kFewRows);
   classes = ClassWork(c.starts.classes(), std::max(c.strips.rows, kFewRows), keys, arena);
   region_starts = arena.array<float>(c.regions.none() ? 0 : strip_rows * keys);

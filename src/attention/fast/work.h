@@ -154,12 +154,7 @@ struct FastRowWork {
   std::span<FastRun> key_runs;     // RowClasses::clip
   std::span<std::int32_t> picks;   // rows of a table, of one row and a block of keys
   ClassWork classes;
-  // Runs of a picture in a block of keys, which are searched once.
-  struct BlockRuns {
-    Index row = -1;
-    Run keys{0, 0};
-    std::span<const FastRun> runs;
-  } picture;
+  PictureWork pictures;
   PackedKeys packed_keys{nullptr, {}, 0, {0, 0}};
   std::span<std::byte> copies;  // of tokens whose channels are not adjacent
 };
