@@ -66,6 +66,7 @@ void describe(CLI::App& app, Chosen& chosen, bool in_memory) {
     d.run = verb->declare(d.words);
     CLI::App* app_verb = app.add_subcommand(verb->name, verb->summary);
     for (Word& word : d.words.all()) add(*app_verb, word, in_memory);
+    app_verb->group("Verbs");
     app_verb->footer(verb->examples);
     app_verb->callback([&d, &chosen] { chosen.verb = &d; });
   }

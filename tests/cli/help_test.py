@@ -11,7 +11,7 @@ from command_line import *
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # The verbs that the program itself lists: a new one needs no line here.
 LISTED = subprocess.run([PROGRAM, "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
-VERBS = re.findall(r"^  ([a-z]+) ", LISTED[LISTED.index("Subcommands:"):], re.M)
+VERBS = re.findall(r"^  ([a-z]+) ", LISTED[LISTED.index("Verbs:"):], re.M)
 
 
 class Help(Case):

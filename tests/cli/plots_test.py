@@ -93,6 +93,11 @@ class Plots(Case):
             self.error("plot", rope, "--kind", kind, "--context", "1", "-o", self.folder / "p.svg", code=2,
                        says="at least 2")
 
+    def test_kinds_are_checked_before_what_is_drawn(self):
+        for subject in ["alibi", "rope head_dim=64 pairing=half_split", "sinusoidal width=16 layout=halves"]:
+            self.error("plot", subject, "--kind", "foo", "-o", self.folder / "p.svg", code=2,
+                       says='--kind must be rows, wavelengths, rotation, decay, error, scaling, bias, terms, locality or extend, got "foo"')
+
     def test_what_does_not_rotate_is_counted(self):
         partial = "rope head_dim=80 rotary_dim=32 pairing=half_split"
         for kind in ["wavelengths", "decay", "rows"]:

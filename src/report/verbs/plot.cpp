@@ -105,10 +105,18 @@ std::vector<Figure> plot_turned(const Drawn& d, const PlotOptions& o) {
   if (o.kind == "scaling") return plot_scaling(d);
   if (o.kind == "rows") return plot_rotary_rows(d, o.positions);
   if (o.kind == "rotation") return plot_rotation(d, o.positions);
-  throw UsageError(
-      "--kind must be rows, wavelengths, rotation, decay, error, scaling, bias, terms, locality or "
-      "extend, got \"" +
-      o.kind + "\"");
+  throw UsageError("--kind " + o.kind + " draws what acts in the score, and this rotates");
+}
+
+void check_kind(const std::string& kind) {
+  static constexpr std::string_view kinds[] = {"rows",     "wavelengths", "rotation", "decay",
+                                               "error",    "scaling",     "bias",     "terms",
+                                               "locality", "extend"};
+  if (!kind.empty() && std::find(std::begin(kinds), std::end(kinds), kind) == std::end(kinds))
+    throw UsageError(
+        "--kind must be rows, wavelengths, rotation, decay, error, scaling, bias, terms, locality "
+        "or extend, got \"" +
+        kind + "\"");
 }
 
 // What draws a file of weights has no use for what chooses within a model.
@@ -157,6 +165,7 @@ ModelSizes sizes_of(const PlotOptions& o) {
 
 // `title` gets the name of what is drawn, and a kind that was not given its default.
 std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
+  check_kind(o.kind);
   if (o.kind == "extend") {
     refuse_of_a_model(o.subject);
     return plot_extend(o);
