@@ -62,6 +62,46 @@ TEST(OwnCode, OfTheTextPart) {
   EXPECT_EQ(note->where, "config.json#/text_config/auto_map");
 }
 
+// Code that is known beside a type of transformers: its positions count, not those of the type.
+TEST(OwnCode, KnownCodeCounts) {
+  const auto scheme_of = [](const std::string& map, const std::string& more) {
+    const ModelSpec spec =
+        read_with_code(bert_with(R"(,"auto_map":{"AutoModel":")" + map + R"("},)" + more));
+    EXPECT_FALSE(spec.has_error()) << map;
+    return spec.layers.at(0).scheme + (spec.input.empty() ? "" : " learned");
+  };
+  const std::string alibi = R"("position_embedding_type":"alibi")",
+                    start = R"("alibi_starting_size":8)";
+  EXPECT_EQ(scheme_of("jinaai/jina-bert-implementation--modeling_bert.JinaBertModel", alibi),
+            "alibi");
+  EXPECT_EQ(scheme_of("modeling_bert.JinaBertModel", alibi), "none learned");
+  EXPECT_EQ(scheme_of("zhihan1996/DNABERT-2-117M--bert_layers.BertModel", start), "alibi");
+  EXPECT_EQ(scheme_of("bert_layers.BertModel", R"("pad_token_id":0)"), "none learned");
+  const ModelSpec normed = read_with_code(bert_with(
+      R"(,"auto_map":{"AutoModel":"jinaai/jina-bert-v2-qk-post-norm--modeling_bert.M"})"));
+  EXPECT_THAT(explain_json(normed).dump(), HasSubstr("over all heads"));
+}
+
+// A file of LLaVA's own code has the text's keys at the top, where transformers' class does not look.
+TEST(OwnCode, OfLlava) {
+  const auto read = [](const std::string& more) {
+    return read_with_code(R"({"model_type":"llava","mm_vision_tower":"clip","hidden_size":64,
+        "num_attention_heads":4,"num_hidden_layers":3,"rope_theta":5000.0)" +
+                          more + "}");
+  };
+  const ModelSpec llama = read(R"(,"architectures":["LlavaLlamaForCausalLM"])");
+  ASSERT_EQ(llama.layers.size(), 3u);
+  EXPECT_EQ(llama.layers[0].rotary->head_dim, 16);
+  EXPECT_EQ(llama.layers[0].field("base")->value, Json(5000.0));
+  EXPECT_TRUE(llama.towers.empty());
+  for (const char* other : {"", R"(,"architectures":["LlavaMptForCausalLM"])"}) {
+    const ModelSpec spec = read(other);
+    EXPECT_TRUE(spec.has_error()) << other;
+    EXPECT_THAT(code_in(spec, "layout_not_covered")->message, HasSubstr("LLaVA's own code"));
+  }
+  EXPECT_EQ(read(R"(,"text_config":{"num_hidden_layers":2})").layers.size(), 2u);
+}
+
 // Keys of another scheme, which the class does not read: a warning with and without auto_map.
 TEST(OwnCode, KeysThatShowAnotherScheme) {
   const char* map = R"(,"auto_map":{"AutoModel":"modeling_x.X"})";

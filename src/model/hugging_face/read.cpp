@@ -47,10 +47,19 @@ void apply_paths(Json& config, Report& report) {
   }
 }
 
-// The part that holds the text model, and its key.
+// The part that holds the text model, and its key; `release`: rules of a composite file whose release
+// a key or its code tells, else null.
 struct TextPart : Part {
   std::string key;
+  std::shared_ptr<const ClassRules> release;
 };
+
+void take_release(TextPart& at, Report& report) {
+  if (!at.rules->scheme.empty() || !at.rules->variants) return;
+  at.release = std::make_shared<const ClassRules>(
+      variant_rules({*at.object, "", *at.rules, report}).value_or(*at.rules));
+  at.rules = at.release.get();
+}
 
 bool descend(TextPart& at, Report& report, bool first) {
   const ConfigView whole(*at.object, at.pointer, *at.rules, report);
@@ -135,6 +144,7 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
         where, advice_on_type(at.model_type, config));
     return std::nullopt;
   }
+  take_release(at, report);
   for (int depth = 0; depth < 4 && (at.rules->scheme.empty() || replaced(at)); ++depth)
     if (!descend(at, report, depth == 0)) return std::nullopt;
   return at;
@@ -175,7 +185,7 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   spec.context = longest.value_or(Sourced<Index>{0, Origin::derived, "no length is stated"});
   if (longest) spec.stated_context = longest->value;
   if (options.context) spec.context = {*options.context, Origin::user, "--context"};
-  const ClassRules* whole = class_rules(spec.model_type);
+  const ClassRules* whole = text.release ? text.release.get() : class_rules(spec.model_type);
   const ConfigView all(config, "", whole ? *whole : view.rules(), report);
   code_of_known_type(all, view);
   PartLayers part = read_layers(view, spec.context.value);

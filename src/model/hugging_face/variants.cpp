@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/hugging_face/own_code.h"
 #include "model/hugging_face/variants.h"
 
 namespace posenc::inline v0::hf {
@@ -20,8 +21,10 @@ bool states_one(const ConfigView& view, const std::vector<std::string>& keys) {
       keys, [&](const std::string& key) { return view.stated_value(key).has_value(); });
 }
 
-// Releases that share a model type, told by which of their keys the file states and by a size.
+// Releases that share a model type, told by which of their keys the file states, by a size, and by
+// the code that auto_map names.
 bool is_case(const ConfigView& view, const VariantCase& one) {
+  if (code_of(view.object()).find(one.code) == std::string::npos) return false;
   if (!one.states.empty() && !states_one(view, one.states)) return false;
   if (states_one(view, one.lacks)) return false;
   if (one.equals.is_object())
@@ -36,7 +39,7 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   const ClassRules& rules = view.rules();
   const Variants& rule = *rules.variants;
   for (const VariantCase& one : rule.cases)
-    if (is_case(view, one)) return overlaid(rules, one.is);
+    if (is_case(view, one)) return overlaid(one.as.empty() ? rules : *class_rules(one.as), one.is);
   if (!rule.cases.empty())
     return overlaid(rules, Json::object({{"refused", rule.why}, {"refused_fix", rule.fix}}));
   const auto v = view.value(rule.key);

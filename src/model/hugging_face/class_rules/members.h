@@ -118,12 +118,15 @@ struct InputGrid {
 // A release, told by the keys that its file states.
 struct VariantCase {
   std::vector<std::string> states, lacks;
+  std::string code, as;
   Json equals;
   Overlay is;
   static void describe(auto& s, auto&& v) {
     v("states", s.states, "one of these is stated");
     v("lacks", s.lacks, "none of these is stated");
     v("equals", s.equals, "values of keys");
+    v("code", s.code, "a part of the name of the model's code in auto_map");
+    v("as", s.as, "another type, whose members count");
     v("is", s.is, "members that override the class's");
   }
 };
