@@ -61,7 +61,7 @@ class KeyCache(Cache):
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             _refuse("model must be a model of transformers", type(model).__name__)
         for name, n, least in (("sinks", sinks, 0), ("window", window, 1)):
-            if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < least):
+            if not (n is None and name == "window") and (isinstance(n, bool) or not isinstance(n, int) or n < least):
                 _refuse(f"{name} must be a whole number of at least {least}", n)
         if sinks and window is None:
             _refuse("sinks must not be given without window", sinks)
@@ -246,6 +246,9 @@ class KeyCache(Cache):
         if indices.dtype is torch.bool:
             indices = indices.nonzero().flatten()
         self._select(indices)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("[hf KeyCache] a cache belongs to its model and must not be pickled or copied by copy.copy; use save or fork")
 
     def __deepcopy__(self, memo: Any) -> KeyCache:
         return self.fork()

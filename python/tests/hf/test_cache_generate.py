@@ -290,6 +290,11 @@ def test_calls_that_are_rejected():
     ids, cache = prompt(model), KeyCache(model)
     with pytest.raises(ValueError, match="model must be a model of transformers"):
         KeyCache(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="sinks must be a whole number of at least 0, got None"):
+        KeyCache(model, sinks=None, window=3)
+    for copied in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="must not be pickled or copied by copy.copy; use save or fork"):
+            copied(KeyCache(model))
     with pytest.raises(ValueError, match="must not require a gradient"):
         model(ids, past_key_values=cache, use_cache=True)
     with pytest.raises(ValueError, match="use_cache must be True"):
