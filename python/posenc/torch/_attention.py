@@ -16,7 +16,7 @@ import torch
 
 from .. import _posenc
 from .._attention import flat_regions
-from ._attention_checks import arrays_of, check_constants, check_fake, check_names, check_result, head_size
+from ._attention_checks import arrays_of, check_constants, check_fake, check_given, check_names, check_result, head_size
 from ._checks import one_device, refuse
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
@@ -319,6 +319,7 @@ def attend(
                    "a rotation or q and k of their own")
         given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in flat.items())
     named = {n: x for n, x in given.items() if x is not None}
+    check_given("torch attend", {"q": q, "k": k, "v": v})
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     check_constants("torch attend", {"scale": scale, "softcap": softcap,
                                      **{n: x for n, x in named.items() if "positions" in n or n.startswith("regions.")}})

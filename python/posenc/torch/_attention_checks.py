@@ -34,6 +34,13 @@ def check_names(who: str, names: Sequence[str], arrays: Sequence[Tensor], q: Ten
             _checks.refuse(who, f"{name} must have elements", list(x.shape))
 
 
+def check_given(who: str, tensors: Mapping[str, Any]) -> None:
+    """Tensors that every call has."""
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            _checks.refuse(who, f"{name} must be a tensor", type(x).__name__)
+
+
 def check_constants(who: str, given: Mapping[str, Any]) -> None:
     """Numbers and positions, which get no gradient, must not wait for one."""
     for name, x in given.items():

@@ -13,7 +13,7 @@ import torch
 from .. import _posenc
 from . import _checks
 from ._attention import _address, _whole
-from ._attention_checks import check_arrays, check_constants
+from ._attention_checks import check_arrays, check_constants, check_given
 from ._host import Library, check_tensors
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class _Operator:
         raise RuntimeError(f"[torch {self.name}] has no second derivative: its gradients must not be differentiated")
 
     def __call__(self, tensors: dict[str, Tensor], *details: Any) -> Any:
+        check_given(f"torch {self.name}", tensors)
         check_tensors(f"torch {self.name}", tensors)
         if torch._C._get_tracing_state() is not None and not torch.compiler.is_compiling():
             raise RuntimeError(f"[torch {self.name}] must not be recorded by torch.jit.trace; use torch.export")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import operator
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from .. import _posenc
 from .. import shard_tokens
 from ._attention import _AXES, _HALF, _address, _result, _texts
-from ._attention_checks import arrays_of, check_constants
+from ._attention_checks import arrays_of, check_constants, check_given
 from ._host import check_tensors
 
 if TYPE_CHECKING:
@@ -130,6 +131,13 @@ def _number(facts: Any) -> int:
     return int.from_bytes(hashlib.blake2b(repr(facts).encode(), digest_size=7).digest(), "big")
 
 
+def _whole_numbers(cu_seqlens: Any) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(n) for n in cu_seqlens)
+    except TypeError:
+        raise ValueError(f'{_WHO} cu_seqlens must be a list of whole numbers, got "{cu_seqlens}"') from None
+
+
 def ring_attend(
     encodings: EncodingLike | Iterable[EncodingLike] | None, q: Tensor, k: Tensor, v: Tensor, *, layout: str = "zigzag",
     tokens: int | None = None, cu_seqlens: Sequence[int] | None = None, group: Any = None, order: str | None = None,
@@ -151,18 +159,19 @@ def ring_attend(
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(f"{_WHO} needs torch.distributed.init_process_group, in every process")
     named = arrays_of("torch ring_attend", "parameters", parameters)
+    check_given("torch ring_attend", {"q": q, "k": k, "v": v})
     check_tensors("torch ring_attend", {"q": q, "k": k, "v": v, **named, **({} if sink is None else {"sink": sink})})
     check_constants("torch ring_attend", {"scale": scale, "softcap": softcap})
     axes = _AXES.get((order or "thd", q.dim()))
     if axes is None:
         raise ValueError(f'{_WHO} order must name the axes of q, which has {q.dim()}, got "{order or "thd"}"')
+    packed = None if cu_seqlens is None else _whole_numbers(cu_seqlens)
     if cu_seqlens is not None and (axes[0] is not None and q.shape[axes[0]] != 1):
         raise ValueError(f"{_WHO} cu_seqlens need a batch of 1, got {q.shape[axes[0]]}")
-    if cu_seqlens is not None and (len(cu_seqlens) == 0 or tokens is not None):
-        raise ValueError(f"{_WHO} cu_seqlens must end at the number of tokens, and exclude tokens, got {list(cu_seqlens)} and {tokens}")
+    if packed is not None and (len(packed) == 0 or tokens is not None):
+        raise ValueError(f"{_WHO} cu_seqlens must end at the number of tokens, and exclude tokens, got {list(packed)} and {tokens}")
     ring_group, axis = _Group(group), axes[2]
-    total = cu_seqlens[-1] if cu_seqlens is not None else q.shape[axis] * ring_group.size if tokens is None else tokens
-    packed = None if cu_seqlens is None else tuple(map(int, cu_seqlens))
+    total = packed[-1] if packed is not None else q.shape[axis] * ring_group.size if tokens is None else tokens
     shard = _shard(total, packed, ring_group.size, ring_group.rank, layout)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != q.dim() or x.shape[axis] != len(shard.orders):

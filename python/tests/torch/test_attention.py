@@ -250,6 +250,8 @@ Q = torch.zeros(1, 2, 4, 8)
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", window=[1]), r"window must be two whole numbers"),
     (lambda: posenc.torch.attend("alibi", Q, Q, Q, order="bhtd", softcap_after_terms=True), r"softcap_after_terms needs a softcap, got 0"),
     (lambda: posenc.torch.attend([7], Q, Q, Q, order="bhtd"), r"encoding must be SCHEME text"),
+    (lambda: posenc.torch.attend(None, None, Q, Q, order="bhtd"), r"\[torch attend\] q must be a tensor, got \"NoneType\""),
+    (lambda: posenc.torch.attend_path(Q, Q, None, Q, Q, order="bhtd"), r"\[torch attend_path\] v must be a tensor, got \"NoneType\""),
     (lambda: posenc.torch.attend(7, Q, Q, Q, order="bhtd"), r"encoding must be SCHEME text"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", parameters=[Q]), r"parameters must be a mapping of names to tensors, got \"list\""),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", inputs=3), r"inputs must be a mapping of names to tensors, got \"int\""),

@@ -91,6 +91,8 @@ def refusals(rank, ranks):
         ((None, q, q[:4], q[:4], {}), "k must have the 8 tokens of rank"),
         ((None, q[0], q, q, {}), "order must name the axes of q"),
         ((None, q, q, q, {"layout": "round"}), "layout"),
+        ((None, None, q, q, {}), 'q must be a tensor, got "NoneType"'),
+        ((None, q, q, q, {"cu_seqlens": "ab"}), 'cu_seqlens must be a list of whole numbers, got "ab"'),
         ((None, q, q, q, {"cu_seqlens": []}), "cu_seqlens must end at the number of tokens"),
         ((None, q, q, q, {"cu_seqlens": [0, 8 * ranks], "tokens": 8 * ranks}), "exclude tokens"),
     ):
