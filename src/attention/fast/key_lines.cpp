@@ -34,7 +34,7 @@ void Starts::make_decays(CallArena& arena) {
   for (const Term& term : call_.args.terms)
     if (is_added(term))
       line_batches_ = std::max(line_batches_, std::get<DecayTerm>(term).key.given.batch);
-  make_room(arena);
+  make_room(true, arena);
   if (arena.counts()) return;
   for (const Term& term : call_.args.terms) {
     if (!is_added(term)) continue;

@@ -19,7 +19,7 @@ void Starts::make_pictures(bool one, CallArena& arena) {
   line_batches_ = 1, line_size_ = pictures_.entries() + 2 * kLineMargin;
   for (const std::size_t n : numbers.first(count))
     line_batches_ = std::max(line_batches_, term_arrays(terms[n]).table.shape[0]);
-  make_room(arena);
+  make_room(true, arena);
   for (const std::size_t n : numbers.first(count)) {
     const Term& t = terms[n];
     const double scale = std::visit([](const auto& kind) { return kind.scale; }, t);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "attention/lowered/bands.h"
 #include "core/element.h"
@@ -173,7 +174,7 @@ std::optional<WholeDistances> Starts::distances() const noexcept {
   return WholeDistances{.low = 1 - call_.Tk, .high = 0};
 }
 
-void Starts::add_constant(const Term& t) noexcept {
+void Starts::add_constant(const Term& t, bool first) noexcept {
   const ConstTensorView& table = term_arrays(t).table;
   for (Index b = 0; b < line_batches_; ++b)
     for (Index h = 0; h < call_.H; ++h) {
@@ -181,11 +182,11 @@ void Starts::add_constant(const Term& t) noexcept {
                             read_number(table, table.shape[0] == 1 ? 0 : b,
                                         Grouping{call_.H, table.shape[1]}.of(h), 0, 0);
       double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kLineMargin;
-      for (Index n = 0; n < line_entries(); ++n) line[n] += number;
+      for (Index n = 0; n < line_entries(); ++n) line[n] = (first ? 0 : line[n]) + number;
     }
 }
 
-void Starts::add_band(const Term& t, const Band& band) noexcept {
+void Starts::add_band(const Term& t, const Band& band, bool first) noexcept {
   const ConstTensorView table = term_arrays(t).table;
   for (Index b = 0; b < line_batches_; ++b)
     for (Index h = 0; h < call_.H; ++h) {
@@ -193,11 +194,12 @@ void Starts::add_band(const Term& t, const Band& band) noexcept {
           (table.shape[0] == 1 ? 0 : b) * table.shape[1] + Grouping{call_.H, table.shape[1]}.of(h);
       const double* values = band.values.data() + slab * band.size() + (band.high - high_);
       double* line = wide_lines_.data() + (b * call_.H + h) * line_size_ + kLineMargin;
-      for (Index n = 0; n < line_size_ - 2 * kLineMargin; ++n) line[n] += kLog2E * values[n];
+      for (Index n = 0; n < line_entries(); ++n)
+        line[n] = (first ? 0 : line[n]) + kLog2E * values[n];
     }
 }
 
-void Starts::make_room(CallArena& arena) {
+void Starts::make_room(bool cleared, CallArena& arena) {
   const Index size = line_batches_ * call_.H * line_size_;
   wide_lines_ = arena.array<double>(size);
   lines_ = arena.array<float>(size);
@@ -205,7 +207,7 @@ void Starts::make_room(CallArena& arena) {
   for (Index n = block_count(size, kSome); n > 0; n = n > 1 ? block_count(n, 2) : 0) chunks += n;
   largest_ = arena.array<double>(chunks);
   tops_ = arena.array<Top>(line_batches_ * call_.H);
-  if (!arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
+  if (cleared && !arena.counts()) std::fill(wide_lines_.begin(), wide_lines_.end(), 0.0);
 }
 
 bool Starts::make_lines(const LoweredCall& lowered, bool one, CallArena& arena) {
@@ -220,23 +222,25 @@ bool Starts::make_lines(const LoweredCall& lowered, bool one, CallArena& arena) 
     return has_pictures();
   }
   high_ = d->high, line_size_ = d->high - d->low + 1 + 2 * kLineMargin;
-  make_room(arena);
+  make_room(false, arena);
   std::size_t number = 0;
+  bool first = true;
   for (const Term& term : call_.args.terms) {
     const std::size_t n = number++;
     if (!is_added(term)) continue;
+    const bool begins = std::exchange(first, false);
     if (is_constant(term)) {
-      if (!arena.counts()) add_constant(term);
+      if (!arena.counts()) add_constant(term, begins);
       continue;
     }
     const BandSource source = *band_source(term);
     const Band* band = lowered.band(n);
     const bool fits = band != nullptr && band->is_of(term, source) && band->low <= d->low &&
                       band->high >= d->high;
-    if (fits && !arena.counts()) add_band(term, *band);
+    if (fits && !arena.counts()) add_band(term, *band, begins);
     if (fits) continue;
     const Band own(term, source, d->low, d->high, arena);
-    if (!arena.counts()) add_band(term, own);
+    if (!arena.counts()) add_band(term, own, begins);
   }
   if (!arena.counts()) finish_lines();
   return true;

@@ -123,8 +123,9 @@ class Starts {
   std::optional<WholeDistances> distances() const noexcept;
   // False: the terms that are added are neither lines nor pictures. one: nor one picture.
   bool make_lines(const LoweredCall&, bool one, CallArena&);
-  void add_constant(const Term&) noexcept;
-  void add_band(const Term&, const Band&) noexcept;
+  // first: of all terms, the numbers before it are not read.
+  void add_constant(const Term&, bool first) noexcept;
+  void add_band(const Term&, const Band&, bool first) noexcept;
   void finish_lines() noexcept;
   void find_largest() noexcept;
   void make_curves(CallArena&);
@@ -132,7 +133,7 @@ class Starts {
   void make_pictures(bool one, CallArena&);
   bool are_decays() const noexcept;
   void make_decays(CallArena&);
-  void make_room(CallArena&);
+  void make_room(bool cleared, CallArena&);
 
   const ReadyCall& call_;
   bool none_ = true, wide_ = false, finite_ = true, steep_ = false, by_key_ = false;

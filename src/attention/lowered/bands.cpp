@@ -86,13 +86,19 @@ void Band::make_rows(const Term& t, const IndexLine& line, CallArena& arena) {
   const Index slabs = product == nullptr ? 0 : slabs_of(product->table);
   const std::span<double> all = arena.array<double>(slabs * size());
   values = all;
+  const std::span<double> numbers =
+      arena.array<double>(product == nullptr ? 0 : product->table.shape[2]);
   if (arena.counts()) return;
   for (std::size_t n = 0; n < of_line.size(); ++n)
     of_line[n] = row_of(line, static_cast<double>(high - static_cast<Index>(n)));
   double* to = all.data();
-  for (Index slab = 0; slab < slabs; ++slab)
+  for (Index slab = 0; slab < slabs; ++slab) {
+    // Many distances read one row: its number is read once.
+    for (std::size_t n = 0; n < numbers.size(); ++n)
+      numbers[n] = product->scale * table_number(product->table, slab, static_cast<Index>(n), 0);
     for (const std::int32_t row : rows)
-      *to++ = row < 0 ? 0 : product->scale * table_number(product->table, slab, row, 0);
+      *to++ = row < 0 ? 0 : numbers[static_cast<std::size_t>(row)];
+  }
 }
 
 bool Band::is_of(const Term& t, const BandSource& source) const noexcept {
