@@ -153,7 +153,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
   const Borrowed dl = optional_array(d_log_sum_exp, {kWho, "d_log_sum_exp"}, Use::read);
   const DType t = gradient_type(args().q.dtype);
-  const Wanted is_wanted(only);
+  Wanted is_wanted(only, kWho);
   nb::dict all, of_parameters, of_inputs;
   AttentionGradients g;
   g.overwrite = true;
@@ -185,6 +185,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   };
   want(parameters_, "parameters.", of_parameters);
   want(inputs_, "inputs.", of_inputs);
+  is_wanted.check();
   const std::vector<NamedArray> inputs = named(inputs_);
   const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
   const Whole of_whole(whole, call_.layout());

@@ -59,7 +59,7 @@ class PathAttention {
     made_.require_in_place("path");
     const Borrowed d(d_out, {"path", "d_out"}, Use::read);
     const Borrowed dl = optional_array(d_log_sum_exp, {"path", "d_log_sum_exp"}, Use::read);
-    const Wanted wanted(only);
+    Wanted wanted(only, "path");
     nb::dict all;
     PathGradients g;
     const std::pair<const char*, Heads*> to[] = {{"q", &g.q},       {"k", &g.k},
@@ -70,6 +70,7 @@ class PathAttention {
         *to[n].second = heads(
             zeros_in(all, to[n].first, gradient_type(args_.q.dtype), shape_of(kept_[n].view())),
             *layout_);
+    wanted.check();
     const ConstAttentionResult d_result(heads(d.const_view(), *layout_), dl.const_view());
     run_interruptible(team_of(options_),
                       [&](const Executor& e) { attend_path_backward(args_, d_result, g, e); });
@@ -112,7 +113,7 @@ class SelectiveAttention {
     made_.require_in_place("selective");
     const Borrowed d(d_out, {"selective", "d_out"}, Use::read);
     const Borrowed dl = optional_array(d_log_sum_exp, {"selective", "d_log_sum_exp"}, Use::read);
-    const Wanted wanted(only);
+    Wanted wanted(only, "selective");
     nb::dict all;
     AttentionGradients g;
     const std::pair<const char*, Heads*> to[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
@@ -124,6 +125,7 @@ class SelectiveAttention {
             call_.layout());
       ++n;
     }
+    wanted.check();
     const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
     run_interruptible(team_of(call_.options()), [&](const Executor& e) {
       attend_selective_backward(call_.args(), made_.result, d_result, g, more_, e);

@@ -60,7 +60,7 @@ Regions::Regions(const nb::object& given, const std::vector<std::string>& encodi
   }
 }
 
-std::vector<QK> Regions::gradients(nb::dict& all, const Wanted& is_wanted) const {
+std::vector<QK> Regions::gradients(nb::dict& all, Wanted& is_wanted) const {
   if (arrays_.empty() || !is_wanted("regions")) return {};
   std::vector<QK> made(list_.size());
   nb::list regions;

@@ -21,7 +21,7 @@ class Regions {
 
   std::span<const ScoreRegion> list() const { return list_; }
   // Gradients of all q and k of their own, which become all["regions"]; empty: none of them is wanted.
-  std::vector<QK> gradients(nb::dict& all, const Wanted& is_wanted) const;
+  std::vector<QK> gradients(nb::dict& all, Wanted& is_wanted) const;
   // Throws where the memory of a tensor moved since.
   void require_in_place() const;
 

@@ -68,20 +68,31 @@ inline DType gradient_type(DType t) {
 // None: all.
 class Wanted {
  public:
-  explicit Wanted(nb::handle only) : all_(only.is_none()) {
+  Wanted(nb::handle only, const char* who) : all_(only.is_none()), who_(who) {
     if (!all_)
-      for (const nb::handle h : nb::iter(only)) names_.push_back(text_of(h));
+      for (const nb::object& name : items_of(only, {who, "only"}, "must be a list of names"))
+        names_.push_back(text_of(name));
+    known_.resize(names_.size());
   }
-  bool operator()(const std::string& name) const {
-    if (all_) return true;
-    for (const std::string& n : names_)
-      if (n == name) return true;
-    return false;
+  bool operator()(const std::string& name) {
+    bool found = all_;
+    for (std::size_t n = 0; n < names_.size(); ++n)
+      if (names_[n] == name) found = known_[n] = true;
+    return found;
+  }
+  // Rejects names that no argument has, once all were asked for.
+  void check() const {
+    for (std::size_t n = 0; n < names_.size(); ++n)
+      if (!known_[n])
+        refuse_field(who_, "only", "must name arguments of the call that have a gradient",
+                     names_[n]);
   }
 
  private:
   bool all_;
+  const char* who_;
   std::vector<std::string> names_;
+  std::vector<bool> known_;
 };
 
 }  // namespace posenc::python

@@ -125,7 +125,7 @@ class RingAttention {
 
   nb::dict backward(nb::handle d_out, nb::handle only) {
     const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
-    const Wanted is_wanted(only);
+    Wanted is_wanted(only, kWho);
     const DType t = gradient_type(call_.args().q.dtype);
     nb::dict all, of_parameters;
     AttentionGradients g;

@@ -57,6 +57,8 @@ def compose(
 ) -> Any:
     """x, [t, c] or [b, t, c], composed with the rows of its positions as by `posenc.InputPlan`, with gradients of x and of
     `parameters`."""
+    if parameters is not None and not hasattr(parameters, "items"):
+        raise ValueError(f'[jax] parameters must be a mapping of names to arrays, got "{type(parameters).__name__}"')
     given = dict(parameters or {})
     names = [name for name, _ in _posenc.input_parameters(str(encoding))]
     for name in [*given, *names]:

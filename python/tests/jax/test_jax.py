@@ -108,6 +108,7 @@ def test_training_reaches_a_table():
     (lambda: posenc.jax.rotate(ROPE, normal(1, 2, 1, 16), positions=jnp.arange(2)), "order must be bthd, bhtd or tbhd"),
     (lambda: posenc.jax.rotate(ROPE, normal(2, 1, 16), positions=jnp.ones(2)), "positions must be int32 or int64"),
     (lambda: posenc.jax.compose("learned rows=9 width=4", normal(2, 4), jnp.arange(2)), "parameters must be the learned arrays"),
+    (lambda: posenc.jax.compose("learned rows=9 width=4", normal(2, 4), jnp.arange(2), parameters=[3]), r"\[jax\] parameters must be a mapping"),
     (lambda: posenc.jax.compose("rope head_dim=8 pairing=half_split", normal(2, 4), jnp.arange(2)), "adds rows at the input"),
 ])
 def test_what_is_wrong_is_refused_by_name(call, says):
