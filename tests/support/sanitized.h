@@ -13,4 +13,12 @@ inline constexpr bool kSanitized = __has_feature(address_sanitizer);
 inline constexpr bool kSanitized = false;
 #endif
 
+// Whether it runs on a machine that is emulated (tests/arm.sh), which takes 30 times as long, and more where numbers are
+// long doubles: tests that go through hundreds of combinations go through some of them.
+#ifdef POSENC_EMULATED
+inline constexpr bool kEmulated = true;
+#else
+inline constexpr bool kEmulated = false;
+#endif
+
 }  // namespace posenc::test
