@@ -10,12 +10,15 @@ namespace {
 
 std::atomic<long> count{0};
 
-void* counted(std::size_t size, std::size_t alignment) {
+void* counted_or_null(std::size_t size, std::size_t alignment) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (!memory) throw std::bad_alloc();
-  return memory;
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+
+void* counted(std::size_t size, std::size_t alignment) {
+  if (void* const memory = counted_or_null(size, alignment)) return memory;
+  throw std::bad_alloc();
 }
 
 }  // namespace
@@ -25,6 +28,10 @@ void* operator new(std::size_t size) {
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<std::size_t>(alignment));
+}
+// Temporary buffers of std::stable_sort. Where AddressSanitizer answered, it would refuse that they are freed here.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return counted_or_null(size, alignof(std::max_align_t));
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);

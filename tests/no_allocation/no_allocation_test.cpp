@@ -2,6 +2,9 @@
 // What promises to allocate nothing does not, on the caller's thread or the pool's: this program's
 // own operator new counts. Every call runs once before it is counted, so that the pool stands.
 #include <gtest/gtest.h>
+
+#include <new>
+
 #include "no_allocation/counted_new.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/posenc.h"
@@ -44,6 +47,7 @@ RotarySpec spec() {
 
 TEST(NoAllocation, TheCounterCounts) {
   EXPECT_EQ(allocations_of([] { ::operator delete(::operator new(8)); }), 1);
+  EXPECT_EQ(allocations_of([] { ::operator delete(::operator new(8, std::nothrow)); }), 1);
 }
 
 // One token of a decoder, a prompt on the caller's thread, one that the pool shares.

@@ -12,13 +12,18 @@ namespace {
 // What a thread frees is nearly always its own.
 thread_local long held = 0, most = 0;
 
-void* counted_block(std::size_t size, std::size_t alignment) {
+void* counted_or_null(std::size_t size, std::size_t alignment) noexcept {
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* const memory = std::aligned_alloc(alignment, std::max(rounded, alignment));
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   held += static_cast<long>(malloc_usable_size(memory));
   most = std::max(most, held);
   return memory;
+}
+
+void* counted_block(std::size_t size, std::size_t alignment) {
+  if (void* const memory = counted_or_null(size, alignment)) return memory;
+  throw std::bad_alloc();
 }
 
 void release_block(void* memory) {
@@ -33,6 +38,10 @@ void* operator new(std::size_t size) {
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return counted_block(size, static_cast<std::size_t>(alignment));
+}
+// std::stable_sort asks so. Where AddressSanitizer answered, it would refuse that the block is freed here.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return counted_or_null(size, alignof(std::max_align_t));
 }
 void operator delete(void* memory) noexcept {
   release_block(memory);
