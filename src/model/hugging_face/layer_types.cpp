@@ -227,8 +227,38 @@ struct Rules {
     });
   }
 
+  // Kimi-Linear's checkpoints number the layers of either kind from 1, else as `every` has it.
+  bool kimi_linear() {
+    const auto v = view.stated_value("linear_attn_config");
+    const bool object = v && v->value.is_object();
+    const Json* full = object ? v->value.find("full_attn_layers") : nullptr;
+    const Json* linear = object ? v->value.find("kda_layers") : nullptr;
+    if (!full || !linear) return every();
+    why = v->where + "/full_attn_layers, kda_layers";
+    origin = Origin::derived;
+    std::vector<std::string> types(plans.size());
+    for (const auto& [list, type] : {std::pair{full, kFull}, std::pair{linear, kLinear}})
+      for (const Json& x : list->is_array() ? list->as_array() : Json::Array()) {
+        const auto n = whole_number(x);
+        if (!n || *n < 1 || *n > count)
+          return view.wrong_type(
+              {"linear_attn_config must hold layer numbers from 1 to {}, got {}", count, x}, *v,
+              "state the layers of the model");
+        types[static_cast<std::size_t>(*n - 1)] = type;
+      }
+    for (std::size_t i = 0; i < types.size(); ++i)
+      if (types[i].empty())
+        return view.error("layer_types_length",
+                          {"full_attn_layers and kda_layers must name each of the {} layers, from "
+                           "1; neither has {}",
+                           count, i + 1},
+                          *v, "state the layers of the model");
+    return fill([&](Index i) { return types[static_cast<std::size_t>(i)]; });
+  }
+
   bool of_class(const std::string& name) {
     origin = Origin::class_default;
+    if (name == "kimi_linear") return kimi_linear();
     if (name == "inkling") return inkling();
     if (name == "zamba") return zamba();
     if (name == "zamba2") return zamba2();

@@ -160,8 +160,7 @@ struct LayerRules {
     v("rule", s.rule,
       "every, windows_from, windows_until, no_rope_layers, period, listed, letters, coded, blocks, "
       "cycle, repeated, all, or a class of its own (flint, lfm3, deepseek_v4, dots3, inkling, "
-      "zamba, "
-      "zamba2, sliding_if_window)");
+      "kimi_linear, zamba, zamba2, sliding_if_window)");
     v("key", s.key, "the key of the file that the form reads");
     v("n", s.n, "every n-th layer is `hit` (every)");
     v("hit", s.hit,
