@@ -83,8 +83,8 @@ void check_ring(const AttentionArgs& a, const Group& group) {
        {std::pair{&m.query_order, "mask.query_order"}, std::pair{&m.key_order, "mask.key_order"}})
     if (view->empty() && a.q.tokens > 0)
       refuse_field(kRing, name, "must state where the tokens of the rank stand in the sequence");
-  if (group.size() > 1 && std::min(a.q.tokens, a.k.tokens) == 1)
-    refuse_field(kRing, "q", "must have at least two tokens on each rank, and k too", Index{1});
+  if (const Index least = std::min(a.q.tokens, a.k.tokens); group.size() > 1 && least < 2)
+    refuse_field(kRing, "q", "must have at least two tokens on each rank, and k too", least);
   for (const Stage& s : a.prepare)
     if (s.kind == StageKind::rotate && s.rotary != nullptr) {
       check_axes(*s.rotary, a.query_positions);

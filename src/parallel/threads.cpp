@@ -172,7 +172,8 @@ TransferState thread_finish(void* context, void* transfer, double seconds) {
 }  // namespace detail
 
 ThreadGroup::ThreadGroup(Index ranks) {
-  if (ranks < 1) refuse_field("thread_group", "ranks", "must be positive", ranks);
+  if (ranks < 1 || ranks > 65536)
+    refuse_field("thread_group", "ranks", "must lie between 1 and 65536", ranks);
   state_ = std::make_unique<detail::ThreadGroupState>(ranks);
 }
 

@@ -389,8 +389,11 @@ TEST(Ring, RefusesACommunicatorWithoutItsCalls) {
   EXPECT_THAT([&] { group.communicator(1); },
               ::testing::ThrowsMessage<std::invalid_argument>(
                   "[thread_group] rank must be below the ranks, 1, got 1"));
-  EXPECT_THAT([] { ThreadGroup none(0); }, ::testing::ThrowsMessage<std::invalid_argument>(
-                                               "[thread_group] ranks must be positive, got 0"));
+  for (const Index wrong : {Index{0}, Index{65537}})
+    EXPECT_THAT(
+        [&] { ThreadGroup none(wrong); },
+        ::testing::ThrowsMessage<std::invalid_argument>(
+            "[thread_group] ranks must lie between 1 and 65536, got " + std::to_string(wrong)));
 }
 
 }  // namespace

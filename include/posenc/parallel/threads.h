@@ -14,7 +14,7 @@ struct ThreadGroupState;
 // The group must outlive all calls with its communicators.
 class POSENC_API ThreadGroup {
  public:
-  // Throws [thread_group]: ranks not positive.
+  // Throws [thread_group]: ranks outside 1 to 65536.
   explicit ThreadGroup(Index ranks);
   ~ThreadGroup();
   ThreadGroup(const ThreadGroup&) = delete;
