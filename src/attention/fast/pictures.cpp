@@ -6,6 +6,7 @@
 
 #include "attention/fast/starts.h"
 #include "core/element.h"
+#include "kernels/attention/fast_strips.h"
 
 namespace posenc::inline v0::detail {
 namespace {
