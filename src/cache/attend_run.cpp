@@ -269,7 +269,7 @@ void CacheCall::attend_run(const KeyRun& run, const ConstHeads& q,
   const RotaryPlan* const narrow = &s.rotation->narrow;
   const LoweredCall prepared{.narrow_rotations = {&narrow, 1}};
   check_overlap(a, to, Workspace{});
-  CallArena arena;
+  CallArena arena({}, CallArena::Own::kept);
   attend_lowered(a, prepared, to, arena, executor);
 }
 

@@ -135,6 +135,42 @@ TEST(NoAllocation, AttentionOfPackedSequences) {
   call.expect_none();
 }
 
+// Without a workspace the thread keeps the memory of its last call, also where a call runs inside of another.
+TEST(NoAllocation, AttentionKeepsTheMemoryOfItsLastCall) {
+  WholeCall call;
+  std::vector<float> other(call.y.size());
+  const AttentionResult to{heads(call.y.data(), WholeCall::kTokens, 4, 16), {}};
+  const AttentionResult inner{heads(other.data(), WholeCall::kTokens, 4, 16), {}};
+  attend(call.a, to, inline_executor());
+  attend(call.a, to, inline_executor());
+  const std::vector<float> want = call.y;
+  const auto some = [&] {
+    const long before = test::allocations();
+    attend(call.a, to, inline_executor());
+    return test::allocations() - before;
+  };
+  EXPECT_EQ(some(), 0);
+  struct Both {
+    const AttentionArgs& a;
+    const AttentionResult& inner;
+  } both{call.a, inner};
+  const Executor nested{&both, 1, [](void* p, Index count, void (*task)(void*, Index), void* arg) {
+                          const auto& x = *static_cast<const Both*>(p);
+                          for (Index i = 0; i < count; ++i) {
+                            attend(x.a, x.inner, inline_executor());
+                            task(arg, i);
+                          }
+                        }};
+  for (int n = 0; n < 3; ++n) {
+    std::fill(call.y.begin(), call.y.end(), 0.0F);
+    std::fill(other.begin(), other.end(), 0.0F);
+    attend(call.a, to, nested);
+    EXPECT_EQ(call.y, want);
+  }
+  some();
+  EXPECT_EQ(some(), 0);
+}
+
 // One query, whose keys are read as they lie.
 TEST(NoAllocation, AttentionOfOneQueryThatPassesBack) {
   WholeCall call;

@@ -30,7 +30,7 @@ struct ConstAttentionResult {
 // Writes out and, unless empty, log_sum_exp. Throws [attention]: what check_attention and
 // check_attention_indices reject. Row indices of lines and pairs are not checked again (check_rows).
 // With a workspace of workspace_bytes the call allocates nothing; a smaller one is rejected. Without
-// one, the call allocates its memory.
+// one, the call allocates its memory; the thread keeps up to 16 MiB of it for its next call.
 POSENC_API void attend(const AttentionArgs&, const AttentionResult&,
                        const Executor& = default_executor(), Workspace = {});
 

@@ -3,6 +3,7 @@
 // arrays of a call runs with a counting arena too, so that the bytes it counts are those it uses.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -16,12 +17,23 @@ namespace posenc::inline v0::detail {
 // Thrown where a workspace ends: whoever gave it to the arena counts and refuses it.
 struct WorkspaceEnds {};
 
+struct FreeMemory {
+  std::size_t size = 0;
+  void operator()(std::byte* p) const noexcept { HugePages<std::byte>().deallocate(p, size); }
+};
+using MemoryBlock = std::unique_ptr<std::byte, FreeMemory>;
+
 class CallArena {
  public:
-  // Empty: memory of its own, which is freed with the arena.
-  explicit CallArena(Workspace w = {}) noexcept;
+  // What becomes of its own memory: freed with the arena; or the thread keeps as much as the last call took, up to
+  // kMostKept, for its next call, because the system clears new pages in each call.
+  enum class Own : std::uint8_t { freed, kept };
+  // Empty: memory of its own.
+  explicit CallArena(Workspace w = {}, Own own = Own::freed) noexcept;
+  ~CallArena();
   CallArena(const CallArena&) = delete;
   CallArena& operator=(const CallArena&) = delete;
+  static constexpr std::size_t kMostKept = std::size_t{16} << 20;
   static CallArena counting() noexcept { return CallArena(Counting{}); }
 
   // n elements from a cache line on, not initialised. A counting arena gives them a size and no
@@ -58,15 +70,16 @@ class CallArena {
   explicit CallArena(Counting) noexcept : counts_(true) {}
   void* take(Index n, std::size_t size, bool memory);
   void* take_own(std::size_t bytes);
+  void take_kept();
 
   std::byte *next_ = nullptr, *end_ = nullptr;
   std::size_t used_ = 0;  // whole cache lines
   bool given_ = false, counts_ = false;
-  struct FreeBlock {
-    std::size_t size;
-    void operator()(std::byte* p) const noexcept { HugePages<std::byte>().deallocate(p, size); }
-  };
-  std::vector<std::unique_ptr<std::byte, FreeBlock>> blocks_;
+  bool keeps_ = false, asked_ = false;  // whether the thread keeps its memory, and was asked for it
+  struct Kept;
+  static Kept& of_thread() noexcept;
+  MemoryBlock kept_;
+  std::vector<MemoryBlock> blocks_;
 };
 
 // Bytes of a workspace for run(arena).

@@ -54,7 +54,7 @@ void attend_scores_lowered_backward(const AttentionArgs&, const LoweredCall&,
 // run gives the size that a message names.
 template <class F>
 void run_in(Workspace w, const F& run) {
-  CallArena arena(w);
+  CallArena arena(w, CallArena::Own::kept);
   try {
     run(arena);
   } catch (const WorkspaceEnds&) {
