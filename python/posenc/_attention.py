@@ -204,7 +204,8 @@ def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] 
     import numpy
 
     flat: dict[str, Any] = {}
-    for n, region in enumerate(regions if hasattr(regions, "__iter__") else [regions]):
+    several: Iterable[Any] = regions if hasattr(regions, "__iter__") else [regions]
+    for n, region in enumerate(several):
         names = set(region.keys()) if hasattr(region, "keys") else set()
         arrays = names == {"chunk", "low", "high", "q", "k"}
         if not arrays and names - {"rotation"} != {"chunk", "low", "high", "query", "key"}:

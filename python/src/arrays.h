@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/core/error.h"
 #include "posenc/core/heads.h"
 #include "posenc/core/tensor_view.h"
 #include "posenc/positions.h"
@@ -119,6 +120,16 @@ struct NamedBorrowed {
   const Borrowed* find(std::string_view) const;
   void require_in_place(const char* who) const;
 };
+
+// The axes of an array by the layout. Throws by its name what posenc::heads rejects.
+template <class Data>
+BasicHeads<Data> heads_of(const BasicTensorView<Data>& v, HeadsLayout layout, Name n) {
+  try {
+    return heads(v, layout);
+  } catch (const ArgumentError& e) {
+    throw ArgumentError(n.who, n.name, std::string(n.name) + ": " + e.rule(), e.value());
+  }
+}
 
 // An enum by one of its words. Throws [who].
 template <class E>

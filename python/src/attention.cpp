@@ -187,7 +187,8 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   want(inputs_, "inputs.", of_inputs);
   is_wanted.check();
   const std::vector<NamedArray> inputs = named(inputs_);
-  const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
+  const ConstAttentionResult d_result(heads_of(d.const_view(), call_.layout(), {kWho, "d_out"}),
+                                      dl.const_view());
   const Whole of_whole(whole, call_.layout());
   const ConstAttentionResult result =
       whole.is_none() ? ConstAttentionResult(made_.result) : of_whole.result;

@@ -19,8 +19,8 @@ ConstTensorView with_row(ConstTensorView v) {
 }
 
 // k or v, also as q8_0 blocks in uint8.
-ConstHeads keys_of(const ConstTensorView& v, HeadsLayout layout) {
-  return v.dtype == DType::u8 ? key_blocks(v, layout) : heads(v, layout);
+ConstHeads keys_of(const ConstTensorView& v, HeadsLayout layout, const char* name) {
+  return v.dtype == DType::u8 ? key_blocks(v, layout) : heads_of(v, layout, {kAttentionName, name});
 }
 
 bool is_list(nb::handle h) {
@@ -54,9 +54,9 @@ CallArguments::CallArguments(nb::handle q, nb::handle k, nb::handle v, nb::dict 
   layout_ = layout_of(array(0), options_.value<std::string>("order", "must be a word"),
                       {kAttentionName, "q"});
   args_.block_table = take_integers("block_table", 2);
-  args_.q = heads(kept_[0].const_view(), *layout_);
-  args_.k = keys_of(kept_[1].const_view(), key_layout());
-  args_.v = keys_of(kept_[2].const_view(), key_layout());
+  args_.q = heads_of(kept_[0].const_view(), *layout_, {kAttentionName, "q"});
+  args_.k = keys_of(kept_[1].const_view(), key_layout(), "k");
+  args_.v = keys_of(kept_[2].const_view(), key_layout(), "v");
   args_.softcap = options_.value<double>("softcap", "must be a number").value_or(args_.softcap);
   args_.softcap_after_terms = options_.value<bool>("softcap_after_terms", "must be True or False")
                                   .value_or(args_.softcap_after_terms);

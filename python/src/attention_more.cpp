@@ -29,7 +29,7 @@ class PathAttention {
       if (!layout_)
         layout_ = layout_of(b.view(), options_.value<std::string>("order", "must be a word"),
                             {"path", name});
-      return heads(b.const_view(), *layout_);
+      return heads_of(b.const_view(), *layout_, {"path", name});
     };
     args_.q = take("q");
     args_.k = take("k");
@@ -71,7 +71,8 @@ class PathAttention {
             zeros_in(all, to[n].first, gradient_type(args_.q.dtype), shape_of(kept_[n].view())),
             *layout_);
     wanted.check();
-    const ConstAttentionResult d_result(heads(d.const_view(), *layout_), dl.const_view());
+    const ConstAttentionResult d_result(heads_of(d.const_view(), *layout_, {"path", "d_out"}),
+                                        dl.const_view());
     run_interruptible(team_of(options_),
                       [&](const Executor& e) { attend_path_backward(args_, d_result, g, e); });
     return all;
@@ -126,7 +127,8 @@ class SelectiveAttention {
       ++n;
     }
     wanted.check();
-    const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
+    const ConstAttentionResult d_result(
+        heads_of(d.const_view(), call_.layout(), {"selective", "d_out"}), dl.const_view());
     run_interruptible(team_of(call_.options()), [&](const Executor& e) {
       attend_selective_backward(call_.args(), made_.result, d_result, g, more_, e);
     });
@@ -153,7 +155,7 @@ struct Parts {
     for (std::size_t n = 0; n < objects.size(); n += 2) {
       const Borrowed& out = arrays.emplace_back(objects[n], Name{"merge", "out"}, Use::read);
       if (n == 0) layout = layout_of(out.view(), order, {"merge", "out"});
-      const ConstHeads h = heads(out.const_view(), layout);
+      const ConstHeads h = heads_of(out.const_view(), layout, {"merge", "out"});
       const Borrowed& sum =
           arrays.emplace_back(objects[n + 1], Name{"merge", "log_sum_exp"}, Use::read);
       parts.emplace_back(h, sum.const_view());

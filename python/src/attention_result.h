@@ -18,7 +18,7 @@ struct ResultArrays {
     shape[layout_name(layout).find('d')] = value_dim;
     out = given.is_none() ? new_array(like.dtype, shape) : std::move(given);
     out_array = Borrowed(out, {kAttentionName, "out"}, Use::write);
-    const Heads h = heads(out_array.view(), layout);
+    const Heads h = heads_of(out_array.view(), layout, {kAttentionName, "out"});
     const Index of_rows[] = {h.batch, h.heads, h.tokens};
     log_sum_exp = sums.is_none() ? new_array(DType::f64, of_rows) : std::move(sums);
     sum_array = Borrowed(log_sum_exp, {kAttentionName, "log_sum_exp"}, Use::write);
