@@ -7,6 +7,7 @@
 #include "core/element.h"
 
 namespace posenc::inline v0::detail {
+
 PictureLines::PictureLines(const ReadyCall& c, std::span<const std::size_t> terms,
                            CallArena& arena) {
   for (const std::size_t n : terms)

@@ -88,8 +88,8 @@ class PictureLines {
   static constexpr std::int32_t kNone = -1;
   std::int32_t axis_[2] = {kNone, kNone};  // of the rows; of what counts up in a row
   WholeDistances rows_{}, columns_{};
-  Index width_ = 1, size_ = 0, entries_ = 0, key_rows_ = 1,
-        keys_ = 0;                                           // size: entries of a variant
+  Index width_ = 1, size_ = 0, entries_ = 0;  // size: entries of a variant
+  Index key_rows_ = 1, keys_ = 0;
   std::array<const PickedRows*, kMostClassTerms> paired_{};  // terms that read classes
   std::size_t pairs_ = 0;
   RowClasses classes_;  // of these; none: there is one variant

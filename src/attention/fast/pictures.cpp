@@ -50,6 +50,7 @@ Pictures::Pictures(const ReadyCall& c, std::span<const std::size_t> terms, bool 
     parts_ = all.first(count);
   }
   for (Part& p : parts_) p.first = entries_, entries_ += p.size;
+  if (parts_.size() > 1 && entries_ > most_entries(c)) parts_ = {}, entries_ = 0;
 }
 
 // To a picture of the earlier parts; else to the last part, which is new.

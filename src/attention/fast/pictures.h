@@ -32,7 +32,8 @@ struct PictureWork {
 class Pictures {
  public:
   Pictures() = default;
-  // Of terms by their numbers; none where one of them is neither a picture nor a table of few rows. one: of all, or none.
+  // Of terms by their numbers; none where one of them is neither a picture nor a table of few rows, or the numbers of a head
+  // are many together. one: one picture of all, or none.
   Pictures(const ReadyCall&, std::span<const std::size_t> terms, bool one, CallArena&);
 
   bool none() const noexcept { return entries_ == 0; }
