@@ -86,18 +86,20 @@ void Band::make_rows(const Term& t, const IndexLine& line, CallArena& arena) {
   const Index slabs = product == nullptr ? 0 : slabs_of(product->table);
   const std::span<double> all = arena.array<double>(slabs * size());
   values = all;
-  const std::span<double> numbers =
-      arena.array<double>(product == nullptr ? 0 : product->table.shape[2]);
+  // Many distances read one row: its number is read once. Tables of more rows than distances are read row by row.
+  const bool once = product != nullptr && product->table.shape[2] <= size();
+  const std::span<double> numbers = arena.array<double>(once ? product->table.shape[2] : 0);
   if (arena.counts()) return;
   for (std::size_t n = 0; n < of_line.size(); ++n)
     of_line[n] = row_of(line, static_cast<double>(high - static_cast<Index>(n)));
   double* to = all.data();
   for (Index slab = 0; slab < slabs; ++slab) {
-    // Many distances read one row: its number is read once.
-    for (std::size_t n = 0; n < numbers.size(); ++n)
-      numbers[n] = product->scale * table_number(product->table, slab, static_cast<Index>(n), 0);
+    const auto number = [&](Index row) {
+      return product->scale * table_number(product->table, slab, row, 0);
+    };
+    for (std::size_t n = 0; n < numbers.size(); ++n) numbers[n] = number(static_cast<Index>(n));
     for (const std::int32_t row : rows)
-      *to++ = row < 0 ? 0 : numbers[static_cast<std::size_t>(row)];
+      *to++ = row < 0 ? 0 : once ? numbers[static_cast<std::size_t>(row)] : number(row);
   }
 }
 
