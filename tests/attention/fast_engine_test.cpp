@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "attention/float_call.h"
@@ -84,6 +85,24 @@ TEST(FastEngine, LengthsAndHeadSizesAroundItsBlocks) {
       }
   }
   reset_isa();
+}
+
+// A step of decoding with a learned bias for 4096 distances: rows that no pair reads are not read.
+TEST(FastEngine, RowsThatNoDistanceReadsTakeNoMemory) {
+  const auto bytes_of_table = [](Index rows) {
+    FloatCall call(1, 1, 20, 2, 2, 8, 8, 3);
+    std::vector<std::int32_t> each(static_cast<std::size_t>(rows));
+    std::iota(each.begin(), each.end(), 0);
+    const std::vector<double> numbers(static_cast<std::size_t>(2 * rows), 0.5);
+    ProductTerm t;
+    t.lines[0] = {each.data(), rows, 0};
+    t.table = tensor(numbers.data(), {1, 2, rows, 1});
+    const std::vector<Term> terms{t};
+    call.args.terms = terms;
+    EXPECT_EQ(call.wrong(), "");
+    return workspace_bytes(call.args, inline_executor());
+  };
+  EXPECT_EQ(bytes_of_table(4096), bytes_of_table(30));
 }
 
 // By distance: from a line in float, and from one in double where biases lie far apart.
